@@ -44,9 +44,9 @@ typedef struct {
 static owned make(int32_t mode, numbers* m) {
   owned made = {NULL, NULL};
   made.context = cpu_context(2);
-  made.layer = new_linear(made.context, k, n, mode);
-  const switchback_matrix w = matrix_of(m->w, SWITCHBACK_F32, n, k);
-  const switchback_matrix bias = matrix_of(m->bias, SWITCHBACK_F32, 1, n);
+  made.layer = layer_of(made.context, linear_options(k, n, mode));
+  const switchback_matrix w = f32(m->w, n, k);
+  const switchback_matrix bias = f32(m->bias, 1, n);
   CHECK_OK(switchback_linear_set_weight(made.layer, &w, &bias));
   return made;
 }
@@ -57,29 +57,20 @@ static void destroy(owned it) {
 }
 
 static void step(owned it, numbers* m) {
-  const switchback_matrix x = matrix_of(m->x, SWITCHBACK_F32, rows, k);
-  const switchback_matrix y = matrix_of(m->y, SWITCHBACK_F32, rows, n);
-  memset(m->y, 0, sizeof(m->y));
-  memset(m->dx, 0, sizeof(m->dx));
-  memset(m->dw, 0, sizeof(m->dw));
-  memset(m->db, 0, sizeof(m->db));
-  switchback_linear_grads grads;
-  memset(&grads, 0, sizeof(grads));
-  grads.struct_size = sizeof(grads);
-  grads.g = matrix_of(m->g, SWITCHBACK_F32, rows, n);
-  grads.dx = matrix_of(m->dx, SWITCHBACK_F32, rows, k);
-  grads.dw = matrix_of(m->dw, SWITCHBACK_F32, n, k);
-  grads.db = matrix_of(m->db, SWITCHBACK_F32, 1, n);
+  const switchback_matrix x = f32(m->x, rows, k);
+  const switchback_matrix y = f32(m->y, rows, n);
+  mark(m->y, sizeof(m->y));
+  mark(m->dx, sizeof(m->dx));
+  mark(m->dw, sizeof(m->dw));
+  mark(m->db, sizeof(m->db));
+  const switchback_linear_grads grads = linear_grads(rows, k, n, m->g, m->dx, m->dw, m->db);
   CHECK_OK(switchback_linear_weight_updated(it.layer));
   CHECK_OK(switchback_linear_forward(it.layer, &x, &y, SWITCHBACK_SAVE_BORROW, NULL));
   CHECK_OK(switchback_linear_backward(it.layer, &grads, NULL));
 }
 
 static void check_same(const numbers* a, const numbers* b) {
-  CHECK(memcmp(a->y, b->y, sizeof(a->y)) == 0);
-  CHECK(memcmp(a->dx, b->dx, sizeof(a->dx)) == 0);
-  CHECK(memcmp(a->dw, b->dw, sizeof(a->dw)) == 0);
-  CHECK(memcmp(a->db, b->db, sizeof(a->db)) == 0);
+  CHECK(SAME(a->y, b->y) && SAME(a->dx, b->dx) && SAME(a->dw, b->dw) && SAME(a->db, b->db));
 }
 
 static void in_mode(int32_t mode) {
@@ -117,7 +108,7 @@ static void in_mode(int32_t mode) {
 int main(void) {
   const int32_t modes[] = {SWITCHBACK_ROWWISE, SWITCHBACK_GLOBAL, SWITCHBACK_GLOBAL_MEM_EFFICIENT,
                            SWITCHBACK_STANDARD};
-  for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); ++i)
+  for (size_t i = 0; i < COUNT(modes); ++i)
     in_mode(modes[i]);
   printf("%d checks, %d failed\n", checks_made, checks_failed);
   return checks_failed == 0 ? 0 : 1;

@@ -37,53 +37,43 @@ static inline void check_error_at(switchback_status got, switchback_status want,
 #define CHECK_INVALID(text, call) CHECK_FAILS(SWITCHBACK_INVALID_ARGUMENT, text, call)
 
 static inline switchback_matrix matrix_of(void* data, int32_t dtype, int64_t rows, int64_t cols) {
-  switchback_matrix m;
-  memset(&m, 0, sizeof(m));
-  m.data = data;
-  m.dtype = dtype;
-  m.rows = rows;
-  m.cols = cols;
-  m.stride = cols;
-  return m;
+  return (switchback_matrix){data, dtype, rows, cols, cols};
+}
+static inline switchback_matrix f32(float* data, int64_t rows, int64_t cols) {
+  return matrix_of(data, SWITCHBACK_F32, rows, cols);
+}
+static inline switchback_matrix s8(int8_t* data, int64_t rows, int64_t cols) {
+  return matrix_of(data, SWITCHBACK_S8, rows, cols);
 }
 
 /* A context on the CPU with this number of threads; NULL (and a failed check) if it cannot be
  * created. */
 static inline switchback_context* cpu_context(int32_t threads) {
-  switchback_context_options options;
-  memset(&options, 0, sizeof(options));
-  options.struct_size = sizeof(options);
-  options.device = "cpu";
-  options.threads = threads;
+  const switchback_context_options options = {
+      .struct_size = sizeof(options), .device = "cpu", .threads = threads};
   switchback_context* context = NULL;
   CHECK_OK(switchback_context_create(&options, &context));
   return context;
 }
 
 static inline switchback_context_info info_of(const switchback_context* context) {
-  switchback_context_info info;
-  memset(&info, 0, sizeof(info));
-  info.struct_size = sizeof(info);
+  switchback_context_info info = {.struct_size = sizeof(info)};
   CHECK_OK(switchback_context_get_info(context, &info));
   return info;
 }
 
 /* Options of an f32 layer with K inputs and N outputs. */
 static inline switchback_linear_options linear_options(int64_t k, int64_t n, int32_t mode) {
-  switchback_linear_options options;
-  memset(&options, 0, sizeof(options));
-  options.struct_size = sizeof(options);
-  options.in_features = k;
-  options.out_features = n;
-  options.mode = mode;
-  options.dtype = SWITCHBACK_F32;
-  return options;
+  return (switchback_linear_options){.struct_size = sizeof(switchback_linear_options),
+                                     .in_features = k,
+                                     .out_features = n,
+                                     .mode = mode,
+                                     .dtype = SWITCHBACK_F32};
 }
 
-/* An f32 layer without a weight. */
-static inline switchback_linear* new_linear(switchback_context* context, int64_t k, int64_t n,
-                                            int32_t mode) {
-  const switchback_linear_options options = linear_options(k, n, mode);
+/* A layer without a weight. */
+static inline switchback_linear* layer_of(switchback_context* context,
+                                          switchback_linear_options options) {
   switchback_linear* layer = NULL;
   CHECK_OK(switchback_linear_create(context, &options, &layer));
   return layer;
@@ -92,32 +82,21 @@ static inline switchback_linear* new_linear(switchback_context* context, int64_t
 /* Gradients of an f32 layer: all four matrices. */
 static inline switchback_linear_grads linear_grads(int64_t m, int64_t k, int64_t n, float* g,
                                                    float* dx, float* dw, float* db) {
-  switchback_linear_grads grads;
-  memset(&grads, 0, sizeof(grads));
-  grads.struct_size = sizeof(grads);
-  grads.g = matrix_of(g, SWITCHBACK_F32, m, n);
-  grads.dx = matrix_of(dx, SWITCHBACK_F32, m, k);
-  grads.dw = matrix_of(dw, SWITCHBACK_F32, n, k);
-  grads.db = matrix_of(db, SWITCHBACK_F32, 1, n);
-  return grads;
+  return (switchback_linear_grads){.struct_size = sizeof(switchback_linear_grads),
+                                   .g = f32(g, m, n),
+                                   .dx = f32(dx, m, k),
+                                   .dw = f32(dw, n, k),
+                                   .db = f32(db, 1, n)};
 }
 
 /* A layer's input, as the caller keeps it between forward and backward. */
-static inline switchback_kept_input kept_of(const switchback_matrix* x, float* absmax,
-                                            int32_t in_blocks) {
-  switchback_kept_input kept;
-  memset(&kept, 0, sizeof(kept));
-  kept.struct_size = sizeof(kept);
-  kept.x = *x;
-  kept.absmax = absmax;
-  kept.in_blocks = in_blocks;
-  return kept;
+static inline switchback_kept_input kept_of(switchback_matrix x, float* absmax, int32_t in_blocks) {
+  return (switchback_kept_input){sizeof(switchback_kept_input), x, absmax, in_blocks};
 }
 
-static inline switchback_layer_info zero_layer_info(void) {
-  switchback_layer_info info;
-  memset(&info, 0, sizeof(info));
-  info.struct_size = sizeof(info);
+static inline switchback_layer_info info_of_layer(const switchback_linear* layer) {
+  switchback_layer_info info = {.struct_size = sizeof(info)};
+  CHECK_OK(switchback_linear_get_info(layer, &info));
   return info;
 }
 
@@ -133,6 +112,8 @@ static inline int untouched(const void* data, size_t bytes) {
   return 1;
 }
 
+/* Whether two arrays of one size have the same bytes. */
+#define SAME(a, b) (memcmp((a), (b), sizeof(a)) == 0)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* The test suites that main.c runs. */

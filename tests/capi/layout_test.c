@@ -38,8 +38,8 @@ AT(switchback_matrix, cols, 24);
 AT(switchback_matrix, stride, 32);
 _Static_assert(sizeof(switchback_matrix) == 40, "switchback_matrix is frozen");
 
-/* The structs below may only grow: no offset ever changes. */
-AT(switchback_context_options, struct_size, 0);
+/* The structs below may only grow: no offset ever changes. struct_size comes first, which
+ * src/capi/arguments.hpp asserts. */
 AT(switchback_context_options, device, 8);
 AT(switchback_context_options, threads, 16);
 AT(switchback_context_options, stream, 24);
@@ -51,7 +51,6 @@ AT(switchback_context_options, tune, 64);
 AT(switchback_context_options, tune_cache, 72);
 SIZE(switchback_context_options, 80);
 
-AT(switchback_context_info, struct_size, 0);
 AT(switchback_context_info, device, 8);
 AT(switchback_context_info, isa, 16);
 AT(switchback_context_info, threads, 24);
@@ -61,7 +60,6 @@ AT(switchback_context_info, tune_misses, 48);
 AT(switchback_context_info, tune_refused, 56);
 SIZE(switchback_context_info, 64);
 
-AT(switchback_quantize_args, struct_size, 0);
 AT(switchback_quantize_args, x, 8);
 AT(switchback_quantize_args, g, 48);
 AT(switchback_quantize_args, activation, 88);
@@ -85,7 +83,6 @@ AT(switchback_quantize_args, rounding_seed, 320);
 AT(switchback_quantize_args, rounding_row0, 328);
 SIZE(switchback_quantize_args, 336);
 
-AT(switchback_gemm_args, struct_size, 0);
 AT(switchback_gemm_args, a, 8);
 AT(switchback_gemm_args, b, 48);
 AT(switchback_gemm_args, d, 88);
@@ -100,7 +97,6 @@ AT(switchback_gemm_args, d_column_stride, 184);
 AT(switchback_gemm_args, engine, 192);
 SIZE(switchback_gemm_args, 200);
 
-AT(switchback_gemm_standard_args, struct_size, 0);
 AT(switchback_gemm_standard_args, a, 8);
 AT(switchback_gemm_standard_args, b, 48);
 AT(switchback_gemm_standard_args, d, 88);
@@ -113,7 +109,6 @@ AT(switchback_gemm_standard_args, groups, 152);
 AT(switchback_gemm_standard_args, engine, 160);
 SIZE(switchback_gemm_standard_args, 168);
 
-AT(switchback_gemm_blockwise_args, struct_size, 0);
 AT(switchback_gemm_blockwise_args, a, 8);
 AT(switchback_gemm_blockwise_args, b, 48);
 AT(switchback_gemm_blockwise_args, d, 88);
@@ -125,7 +120,6 @@ AT(switchback_gemm_blockwise_args, m, 152);
 AT(switchback_gemm_blockwise_args, engine, 160);
 SIZE(switchback_gemm_blockwise_args, 168);
 
-AT(switchback_linear_options, struct_size, 0);
 AT(switchback_linear_options, in_features, 8);
 AT(switchback_linear_options, out_features, 16);
 AT(switchback_linear_options, groups, 24);
@@ -141,13 +135,11 @@ AT(switchback_linear_options, rotation, 68);
 AT(switchback_linear_options, transposed_weight, 72);
 SIZE(switchback_linear_options, 80);
 
-AT(switchback_kept_input, struct_size, 0);
 AT(switchback_kept_input, x, 8);
 AT(switchback_kept_input, absmax, 48);
 AT(switchback_kept_input, in_blocks, 56);
 SIZE(switchback_kept_input, 64);
 
-AT(switchback_linear_grads, struct_size, 0);
 AT(switchback_linear_grads, g, 8);
 AT(switchback_linear_grads, dx, 48);
 AT(switchback_linear_grads, dw, 88);
@@ -163,12 +155,10 @@ AT(switchback_linear_grads, rounding_seed, 232);
 AT(switchback_linear_grads, rounding_row0, 240);
 SIZE(switchback_linear_grads, 248);
 
-AT(switchback_layer_info, struct_size, 0);
 AT(switchback_layer_info, saved_for_backward_bytes, 8);
 AT(switchback_layer_info, cached_weight_bytes, 16);
 SIZE(switchback_layer_info, 24);
 
-AT(switchback_groups, struct_size, 0);
 AT(switchback_groups, count, 8);
 AT(switchback_groups, on_device, 12);
 AT(switchback_groups, ends, 16);
@@ -178,7 +168,6 @@ AT(switchback_groups, column_stride, 40);
 AT(switchback_groups, row_index, 48);
 SIZE(switchback_groups, 56);
 
-AT(switchback_fragmented_linear_options, struct_size, 0);
 AT(switchback_fragmented_linear_options, in_features, 8);
 AT(switchback_fragmented_linear_options, out_features, 16);
 AT(switchback_fragmented_linear_options, fragments, 24);
@@ -189,14 +178,12 @@ AT(switchback_fragmented_linear_options, engine, 48);
 AT(switchback_fragmented_linear_options, allow, 56);
 SIZE(switchback_fragmented_linear_options, 64);
 
-AT(switchback_fragmented_weights, struct_size, 0);
 AT(switchback_fragmented_weights, weight, 8);
 AT(switchback_fragmented_weights, selector, 48);
 AT(switchback_fragmented_weights, down, 88);
 AT(switchback_fragmented_weights, up, 128);
 SIZE(switchback_fragmented_weights, 168);
 
-AT(switchback_fragmented_linear_grads, struct_size, 0);
 AT(switchback_fragmented_linear_grads, g, 8);
 AT(switchback_fragmented_linear_grads, dx, 48);
 AT(switchback_fragmented_linear_grads, dweight, 88);

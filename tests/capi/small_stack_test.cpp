@@ -7,12 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
-#include <vector>
 
-#include "capi/out_of_memory_world.hpp"
-#include "switchback/error.hpp"
-#include "switchback/gemm.hpp"
+#include "capi/calls.hpp"
 
 namespace switchback::test {
 namespace {
@@ -34,88 +32,72 @@ void on_small_stack(std::function<void()> call) {
 }
 
 TEST(SmallStack, IsEnoughForEveryFunction) {
-  for (const Case& c : cases_of_every_function())
-    for (const std::int32_t threads : {1, 2})
-      on_small_stack([&] {
-        SCOPED_TRACE(c.function + " " + c.what);
-        World world(threads);
-        c.prepare(world);
-        expect_ok(world.call());
-        world.look();
-      });
+  for (const auto cases : all_cases)
+    for (const Case& c : cases())
+      for (const std::int32_t threads : {1, 2})
+        on_small_stack([&] {
+          SCOPED_TRACE(c.function + " " + c.what);
+          World world(threads);
+          c.prepare(world);
+          expect_ok(world.call());
+          world.look();
+        });
 }
 
-constexpr std::int64_t m = 200, n = 300, k = 520;
-
-template <class T>
-MatrixView<T> view(std::vector<T>& data, std::int64_t rows, std::int64_t cols) {
-  data.assign(static_cast<std::size_t>(rows * cols), T(1));
-  return {data.data(), rows, cols};
+// Calls a product with each engine of its list. Some may not support it.
+template <class Args>
+void with_each_engine(World& w, std::int32_t operation, Args args,
+                      switchback_status (*multiply)(switchback_context*, const Args*)) {
+  const switchback_engine_info* engines = nullptr;
+  std::size_t count = 0;
+  expect_ok(switchback_engines(w.context, operation, &engines, &count));
+  int succeeded = 0;
+  for (const switchback_engine_info& engine : std::span(engines, count)) {
+    args.engine = engine.name;
+    const switchback_status status = multiply(w.context, &args);
+    if (status == SWITCHBACK_OK) ++succeeded;
+    EXPECT_TRUE(status == SWITCHBACK_OK || status == SWITCHBACK_UNSUPPORTED)
+        << engine.name << ": " << switchback_last_error();
+  }
+  EXPECT_GT(succeeded, 0);
 }
 
-void standard_products(Context& context) {
-  for (const EngineInfo& engine : gemm_standard_engines(context)) {
-    if (!engine.available) continue;
-    const auto multiply = [&](auto element, bool transpose_a, bool transpose_b) {
-      using T = decltype(element);
-      std::vector<T> a, b, d;
-      StandardGemmArgs args;
-      args.a = transpose_a ? view(a, k, m) : view(a, m, k);
-      args.b = transpose_b ? view(b, n, k) : view(b, k, n);
-      args.d = view(d, m, n);
-      args.transpose_a = transpose_a;
-      args.transpose_b = transpose_b;
-      args.engine = engine.name;
-      try {
-        gemm_standard(context, args);
-        EXPECT_EQ(static_cast<float>(d.back()), static_cast<float>(T(float{k}))) << engine.name;
-      } catch (const Error& error) {
-        EXPECT_EQ(error.status(), Status::unsupported) << engine.name << ": " << error.what();
-      }
-    };
+switchback_status gemm_packed(switchback_context* context, const switchback_gemm_args* args) {
+  switchback_packed_weight* packed = nullptr;
+  expect_ok(switchback_packed_weight_create(&packed));
+  switchback_status status = switchback_pack_weight(context, &args->b, 1, packed, args->engine);
+  auto of_packed = *args;
+  of_packed.b = {};
+  of_packed.packed_b = packed;
+  if (status == SWITCHBACK_OK) status = switchback_gemm(context, &of_packed);
+  switchback_packed_weight_destroy(packed);
+  return status;
+}
+
+void products_of_every_engine(World& w) {
+  constexpr std::int64_t m = 200, n = 300, k = 520;
+  auto int8 = gemm_arguments(w, 0, false);
+  int8.a = w.input(SWITCHBACK_S8, m, k);
+  int8.b = w.input(SWITCHBACK_S8, n, k);
+  int8.d = w.output(SWITCHBACK_F32, m, n);
+  int8.absmax_a = w.scales(m);
+  int8.absmax_b = w.scales(n);
+  int8.absmax_b_count = n;
+  int8.bias = w.scales(n);
+  with_each_engine(w, SWITCHBACK_ENGINES_GEMM, int8, switchback_gemm);
+  with_each_engine(w, SWITCHBACK_ENGINES_GEMM, int8, gemm_packed);
+  with_each_engine(w, SWITCHBACK_ENGINES_GEMM_BLOCKWISE, blockwise_arguments(w, SWITCHBACK_F32),
+                   switchback_gemm_blockwise);
+  for (const std::int32_t dtype : {SWITCHBACK_F32, SWITCHBACK_F16, SWITCHBACK_BF16})
     for (const bool transpose_a : {false, true})
       for (const bool transpose_b : {false, true}) {
-        multiply(0.0f, transpose_a, transpose_b);
-        multiply(half(0.0f), transpose_a, transpose_b);
-        multiply(bfloat16(0.0f), transpose_a, transpose_b);
+        auto floating = standard_arguments(w, dtype, m, n, k);
+        if (transpose_a) floating.a = w.input(dtype, k, m);
+        if (transpose_b) floating.b = w.input(dtype, n, k);
+        floating.transpose_a = transpose_a ? 1 : 0;
+        floating.transpose_b = transpose_b ? 1 : 0;
+        with_each_engine(w, SWITCHBACK_ENGINES_GEMM_STANDARD, floating, switchback_gemm_standard);
       }
-  }
-}
-
-void int8_products(Context& context) {
-  std::vector<std::int8_t> a, b;
-  std::vector<float> d, absmax(static_cast<std::size_t>(k), 127);
-  const auto scales = std::span<const float>(absmax);
-  for (const EngineInfo& engine : gemm_engines(context)) {
-    if (!engine.available) continue;
-    GemmArgs args;
-    args.a = view(a, m, k);
-    args.b = view(b, n, k);
-    args.d = view(d, m, n);
-    args.absmax_a = scales.first(m);
-    args.absmax_b = scales.first(n);
-    args.engine = engine.name;
-    gemm(context, args);
-    EXPECT_FLOAT_EQ(d.back(), k) << engine.name;
-    PackedWeight packed;
-    pack_weight(context, args.b, packed, engine.name);
-    args.b = {};
-    args.packed_b = &packed;
-    gemm(context, args);
-    EXPECT_FLOAT_EQ(d.back(), k) << engine.name;
-  }
-  for (const EngineInfo& engine : gemm_blockwise_engines(context)) {
-    if (!engine.available) continue;
-    BlockwiseGemmArgs args;
-    args.a = view(a, n, 256);
-    args.b = view(b, k, 256);
-    args.d = view(d, n, k);
-    args.absmax_a = scales.first(n);
-    args.absmax_b = scales.first(k);
-    args.engine = engine.name;
-    gemm_blockwise(context, args);
-    EXPECT_FLOAT_EQ(d.back(), 256) << engine.name;
-  }
 }
 
 TEST(SmallStack, IsEnoughForEveryEngine) {
@@ -127,13 +109,8 @@ TEST(SmallStack, IsEnoughForEveryEngine) {
   for (const char* const isa : isas)
     for (const int threads : {1, 2})
       on_small_stack([&] {
-        ContextOptions options;
-        options.device = "cpu";
-        options.threads = threads;
-        options.isa = isa;
-        Context context(options);
-        standard_products(context);
-        int8_products(context);
+        World w(threads, "off", isa);
+        products_of_every_engine(w);
       });
 }
 

@@ -11,9 +11,8 @@
 #include <cerrno>
 #include <string>
 #include <thread>
-#include <vector>
 
-#include "switchback/switchback.h"
+#include "capi/calls.hpp"
 
 namespace {
 
@@ -39,62 +38,41 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   return real(thread, attributes, start, argument);
 }
 
+namespace switchback::test {
 namespace {
 
 switchback_status create(std::int32_t threads, switchback_context** out) {
-  switchback_context_options options = {};
-  options.struct_size = sizeof(options);
+  auto options = sized<switchback_context_options>();
   options.device = "cpu";
   options.threads = threads;
   return switchback_context_create(&options, out);
 }
 
-constexpr std::int64_t rows = 64;
-constexpr std::int64_t k = 256;
-constexpr std::int64_t n = 128;
-
 class Layer {
  public:
-  explicit Layer(std::int32_t mode, std::int32_t threads) {
-    EXPECT_EQ(create(threads, &context_), SWITCHBACK_OK) << switchback_last_error();
-    switchback_linear_options options = {};
-    options.struct_size = sizeof(options);
-    options.in_features = k;
-    options.out_features = n;
+  Layer(std::int32_t mode, std::int32_t threads) : world_(threads) {
+    auto options = sized<switchback_linear_options>();
+    options.in_features = x_.cols;
+    options.out_features = y_.cols;
     options.mode = mode;
-    EXPECT_EQ(switchback_linear_create(context_, &options, &layer_), SWITCHBACK_OK);
-    // The operands are small integers, so that floating point sums of their products are exact in
-    // any order.
-    for (std::size_t i = 0; i < x_.size(); ++i)
-      x_[i] = static_cast<float>(i * 37 % 7) - 3;
-    for (std::size_t i = 0; i < w_.size(); ++i)
-      w_[i] = static_cast<float>(i * 31 % 5) - 2;
-    const switchback_matrix w = {w_.data(), SWITCHBACK_F32, n, k, k};
-    EXPECT_EQ(switchback_linear_set_weight(layer_, &w, nullptr), SWITCHBACK_OK);
+    expect_ok(switchback_linear_create(world_.context, &options, &world_.layer));
+    World::fill_with_integers(x_);
+    World::fill_with_integers(weight_);
+    expect_ok(switchback_linear_set_weight(world_.layer, &weight_, nullptr));
   }
-  ~Layer() {
-    switchback_linear_destroy(layer_);
-    switchback_context_destroy(context_);
-  }
-  Layer(const Layer&) = delete;
-  Layer& operator=(const Layer&) = delete;
 
-  std::vector<float> forward() {
-    std::vector<float> y(rows * n);
-    const switchback_matrix x = {x_.data(), SWITCHBACK_F32, rows, k, k};
-    const switchback_matrix my = {y.data(), SWITCHBACK_F32, rows, n, n};
-    EXPECT_EQ(switchback_linear_weight_updated(layer_), SWITCHBACK_OK);
-    EXPECT_EQ(switchback_linear_forward(layer_, &x, &my, SWITCHBACK_SAVE_NOTHING, nullptr),
-              SWITCHBACK_OK)
-        << switchback_last_error();
-    return y;
+  /// The bytes of y.
+  Bytes forward() {
+    expect_ok(switchback_linear_weight_updated(world_.layer));
+    expect_ok(switchback_linear_forward(world_.layer, &x_, &y_, SWITCHBACK_SAVE_NOTHING, nullptr));
+    return world_.written();
   }
 
  private:
-  switchback_context* context_ = nullptr;
-  switchback_linear* layer_ = nullptr;
-  std::vector<float> x_ = std::vector<float>(rows * k);
-  std::vector<float> w_ = std::vector<float>(n * k);
+  World world_;
+  switchback_matrix x_ = world_.input(SWITCHBACK_F32, 64, 256);
+  switchback_matrix weight_ = world_.input(SWITCHBACK_F32, 128, 256);
+  switchback_matrix y_ = world_.output(SWITCHBACK_F32, 64, 128);
 };
 
 // Creating a context fails if the limit leaves fewer threads than the context needs. This test
@@ -123,19 +101,19 @@ TEST(ThreadLimit, ASmallerContextInBetweenTakesNothingForGranted) {
   for (const std::int32_t mode : {SWITCHBACK_ROWWISE, SWITCHBACK_STANDARD}) {
     Layer large(mode, 4);
     Layer small(mode, 2);
-    const std::vector<float> want = large.forward();
-    EXPECT_EQ(small.forward(), want);
+    const Bytes want = large.forward();
+    EXPECT_TRUE(small.forward() == want) << mode;
     const Limit limit(0);
-    EXPECT_EQ(large.forward(), want) << mode;
-    EXPECT_EQ(small.forward(), want) << mode;
+    EXPECT_TRUE(large.forward() == want) << mode;
+    EXPECT_TRUE(small.forward() == want) << mode;
   }
 }
 
 TEST(ThreadLimit, AnotherThreadOfTheProgramGoesOnByItself) {
   for (const std::int32_t mode : {SWITCHBACK_ROWWISE, SWITCHBACK_STANDARD}) {
     Layer layer(mode, 3);
-    const std::vector<float> want = layer.forward();
-    std::vector<float> got;
+    const Bytes want = layer.forward();
+    Bytes got;
     std::atomic<bool> limited{false};
     std::thread other([&] {
       while (!limited)
@@ -147,9 +125,10 @@ TEST(ThreadLimit, AnotherThreadOfTheProgramGoesOnByItself) {
       limited = true;
       other.join();
     }
-    EXPECT_EQ(got, want) << mode;
-    EXPECT_EQ(layer.forward(), want) << mode;
+    EXPECT_TRUE(got == want) << mode;
+    EXPECT_TRUE(layer.forward() == want) << mode;
   }
 }
 
 }  // namespace
+}  // namespace switchback::test

@@ -51,6 +51,7 @@ class Session : private Draws {
   void blockwise();
   void create_layer();
   void set_weight();
+  void weight_updated();
   void prepare_for_eval();
   void forward();
   void forward_codes();
@@ -375,6 +376,12 @@ void Session::set_quantized_weight() {
   borrowed_x_ = nullptr;
 }
 
+// weight_updated requires that the weight's memory exists, but it was freed after prepare_for_eval.
+void Session::weight_updated() {
+  if (weight_is_gone_) return;
+  Operands(input_).check(switchback_linear_weight_updated(layer_), "weight_updated");
+}
+
 void Session::prepare_for_eval() {
   const switchback_status status = switchback_linear_prepare_for_eval(layer_);
   Operands(input_).check(status, "prepare_for_eval");
@@ -471,56 +478,26 @@ void Session::one_call() {
   if (call == 247) return blockwise();
   const int which = call % 31;
   if (which < 10) return quantize(which);
-  switch (which) {
-    case 10:
-      return pack();
-    case 11:
-      return gemm_int32(packed_ != nullptr);
-    case 12:
-      return gemm_int32(false);
-    case 13:
-      return gemm_dequantize();
-    case 14:
-      return gemm_standard();
-    case 15:
-      return create_layer();
-    case 29:
-    case 30:
-      return activation(which == 30);
-    default:
-      break;
-  }
+  if (which == 10) return pack();
+  if (which == 11) return gemm_int32(packed_ != nullptr);
+  if (which == 12) return gemm_int32(false);
+  if (which == 13) return gemm_dequantize();
+  if (which == 14) return gemm_standard();
+  if (which == 15) return create_layer();
+  if (which >= 29) return activation(which == 30);
   if (layer_ == nullptr) {
     // A call refuses a null layer; destroying one is allowed.
     FUZZ_REQUIRE(switchback_linear_weight_updated(layer_) == SWITCHBACK_INVALID_ARGUMENT, "null");
     switchback_linear_destroy(layer_);
     return;
   }
-  switch (which) {
-    case 16:
-    case 17:
-      return set_weight();
-    case 18:
-      // weight_updated requires that the weight's memory exists, but it was freed after
-      // prepare_for_eval.
-      if (!weight_is_gone_)
-        Operands(input_).check(switchback_linear_weight_updated(layer_), "weight_updated");
-      return;
-    case 19:
-      return prepare_for_eval();
-    case 20:
-    case 21:
-      return forward();
-    case 22:
-      return forward_codes();
-    case 23:
-      return set_quantized_weight();
-    case 24:
-    case 25:
-      return backward(true);
-    default:
-      return backward(false);
-  }
+  if (which <= 17) return set_weight();
+  if (which == 18) return weight_updated();
+  if (which == 19) return prepare_for_eval();
+  if (which <= 21) return forward();
+  if (which == 22) return forward_codes();
+  if (which == 23) return set_quantized_weight();
+  backward(which <= 25);
 }
 
 }  // namespace

@@ -20,23 +20,13 @@ class GroupedCalls : private Draws {
   GroupedCalls& operator=(const GroupedCalls&) = delete;
 
   void call(int which) {
-    switch (which) {
-      case 0:
-        return grouped_quantize();
-      case 1:
-      case 2:
-        if (which == 2) pack_groups();
-        return grouped_gemm(false);
-      case 3:
-        return grouped_gemm(true);
-      case 4:
-        return grouped_standard();
-      case 5:
-        return combine();
-      default:
-        create_layer();
-        return step();
-    }
+    if (which == 0) return grouped_quantize();
+    if (which == 2) pack_groups();
+    if (which <= 3) return grouped_gemm(which == 3);
+    if (which == 4) return grouped_standard();
+    if (which == 5) return combine();
+    create_layer();
+    step();
   }
 
  private:

@@ -60,37 +60,14 @@ class Operands {
     regions_.push_back({block, offset, rows, cols * static_cast<std::int64_t>(size),
                         stride * static_cast<std::int64_t>(size), access});
     // Invalid members of the description. Each is refused whatever the other operands are.
-    switch (wrong) {
-      case 240:
-        m.rows = -1;
-        break;
-      case 241:
-        m.cols = INT64_MIN;
-        break;
-      case 242:
-        m.dtype = 5 + input_.below(100);
-        break;
-      case 243:
-        m.dtype = -1;
-        break;
-      case 244:
-        m.stride = m.cols - 1;
-        break;
-      case 245:
-        m.rows = INT64_MAX;
-        m.cols = m.stride = 3;
-        break;
-      case 246:
-        m.rows = 3;
-        m.cols = 1;
-        m.stride = INT64_MAX;
-        break;
-      case 247:
-        m.stride = INT64_MIN;
-        break;
-      default:
-        break;
-    }
+    if (wrong == 240) m.rows = -1;
+    if (wrong == 241) m.cols = INT64_MIN;
+    if (wrong == 242) m.dtype = 5 + input_.below(100);
+    if (wrong == 243) m.dtype = -1;
+    if (wrong == 244) m.stride = m.cols - 1;
+    if (wrong == 245) m = {m.data, m.dtype, INT64_MAX, 3, 3};
+    if (wrong == 246) m = {m.data, m.dtype, 3, 1, INT64_MAX};
+    if (wrong == 247) m.stride = INT64_MIN;
     return m;
   }
 
@@ -192,43 +169,19 @@ template <class T>
 class SizedStruct {
  public:
   SizedStruct(Input& input, T value) {
-    std::size_t size = sizeof(T);
-    unsigned char tail = 0;
-    switch (input.byte()) {
-      case 255:
-        size = 0;
-        break;
-      case 254:
-        size = sizeof(std::size_t);
-        break;
-      case 253:
-        size = sizeof(T) - 1;
-        break;
-      case 252:
-        size = sizeof(T) / 2;
-        break;
-      case 251:
-        size = sizeof(T) + 24;
-        break;
-      case 250:
-        size = sizeof(T) + 24;
-        tail = 1;
-        break;
-      case 249:
-        size = 4097;
-        break;
-      case 248:
-        size = SIZE_MAX;
-        break;
-      default:
-        break;
-    }
+    // The sizes that the bytes from 248 on select.
+    constexpr std::size_t newer = sizeof(T) + 24;
+    constexpr std::size_t sizes[] = {
+        SIZE_MAX, 4097, newer, newer, sizeof(T) / 2, sizeof(T) - 1, sizeof(std::size_t), 0};
+    const int choice = input.byte();
+    const std::size_t size = choice < 248 ? sizeof(T) : sizes[choice - 248];
+    const bool sets_the_end = choice == 250;
     value.struct_size = size;
     const std::size_t held = size == SIZE_MAX ? sizeof(T) : std::max(size, sizeof(std::size_t));
     // Memory from new[] of bytes is aligned for any object of this size.
     memory_.reset(new unsigned char[held]());
     std::memcpy(memory_.get(), &value, std::min(held, sizeof(T)));
-    if (tail != 0) memory_[held - 1] = tail;
+    if (sets_the_end) memory_[held - 1] = 1;
   }
   [[nodiscard]] const T* get() const { return reinterpret_cast<const T*>(memory_.get()); }
 

@@ -131,14 +131,12 @@ static void make_layer(switchback_context* context, layer* l, int64_t most) {
   l->mode = (int32_t)below(modes);
   l->dtype = dtypes[below(3)];
   l->activation = (int32_t)below(3);
-  switchback_linear_options options;
-  memset(&options, 0, sizeof options);
-  options.struct_size = sizeof options;
-  options.in_features = l->k;
-  options.out_features = l->n;
-  options.mode = l->mode;
-  options.dtype = l->dtype;
-  options.activation = l->activation;
+  const switchback_linear_options options = {.struct_size = sizeof options,
+                                             .in_features = l->k,
+                                             .out_features = l->n,
+                                             .mode = l->mode,
+                                             .dtype = l->dtype,
+                                             .activation = l->activation};
   ok(switchback_linear_create(context, &options, &l->linear), "linear_create");
   l->weight = random_matrix(l->n, l->k, l->dtype);
   l->bias = below(2) != 0 ? random_matrix(1, l->n, SWITCHBACK_F32) : NULL;
@@ -162,15 +160,14 @@ static void train(layer* l, int64_t most) {
   ok(switchback_linear_forward(l->linear, &mx, &my,
                                below(2) != 0 ? SWITCHBACK_SAVE_COPY : SWITCHBACK_SAVE_BORROW, NULL),
      "linear_forward");
-  switchback_linear_grads grads;
-  memset(&grads, 0, sizeof grads);
-  grads.struct_size = sizeof grads;
-  grads.g = matrix(g, l->dtype, m, l->n);
-  grads.dx = matrix(dx, SWITCHBACK_F32, m, l->k);
-  grads.dw = matrix(dw, SWITCHBACK_F32, l->n, l->k);
-  grads.db = matrix(db, SWITCHBACK_F32, 1, l->n);
-  grads.dx_of_activation =
-      l->activation != SWITCHBACK_NO_ACTIVATION && l->mode == SWITCHBACK_GLOBAL_MEM_EFFICIENT;
+  const switchback_linear_grads grads = {
+      .struct_size = sizeof grads,
+      .g = matrix(g, l->dtype, m, l->n),
+      .dx = matrix(dx, SWITCHBACK_F32, m, l->k),
+      .dw = matrix(dw, SWITCHBACK_F32, l->n, l->k),
+      .db = matrix(db, SWITCHBACK_F32, 1, l->n),
+      .dx_of_activation =
+          l->activation != SWITCHBACK_NO_ACTIVATION && l->mode == SWITCHBACK_GLOBAL_MEM_EFFICIENT};
   ok(switchback_linear_backward(l->linear, &grads, NULL), "linear_backward");
   if (!isfinite(dx[0]) || !isfinite(dw[0]) || !isfinite(db[0])) fail("a gradient is not finite");
   ok(switchback_linear_weight_updated(l->linear), "linear_weight_updated");
@@ -187,9 +184,8 @@ static void infer(layer* l, int64_t most) {
   const int64_t m = random_size(most);
   const size_t bytes = (size_t)(m * l->n) * element_bytes(l->dtype);
   void* const x = random_matrix(m, l->k, l->dtype);
-  void* const first = malloc(bytes);
-  void* const second = malloc(bytes);
-  if (first == NULL || second == NULL) fail("no memory for an output");
+  void* const first = random_matrix(m, l->n, l->dtype);
+  void* const second = random_matrix(m, l->n, l->dtype);
   const switchback_matrix mx = matrix(x, l->dtype, m, l->k);
   const switchback_matrix my = matrix(first, l->dtype, m, l->n);
   const switchback_matrix again = matrix(second, l->dtype, m, l->n);
@@ -207,11 +203,8 @@ static void infer(layer* l, int64_t most) {
 }
 
 static report take_report(switchback_context* context) {
-  report r;
-  memset(&r, 0, sizeof r);
-  switchback_context_info info;
-  memset(&info, 0, sizeof info);
-  info.struct_size = sizeof info;
+  report r = {0, 0, 0};
+  switchback_context_info info = {.struct_size = sizeof info};
   ok(switchback_context_get_info(context, &info), "context_get_info");
   r.workspace = info.workspace_bytes;
 #if !SANITIZED && defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
@@ -286,13 +279,11 @@ int main(int argc, char** argv) {
   static layer layers[slots];
   int count = 0;
   state = s.seed;
-  switchback_context_options options;
-  memset(&options, 0, sizeof options);
-  options.struct_size = sizeof options;
-  options.device = "cpu";
-  options.threads = s.threads;
-  options.tune = s.tune;
-  options.tune_cache = s.cache;
+  const switchback_context_options options = {.struct_size = sizeof options,
+                                              .device = "cpu",
+                                              .threads = s.threads,
+                                              .tune = s.tune,
+                                              .tune_cache = s.cache};
   switchback_context* context = NULL;
   ok(switchback_context_create(&options, &context), "context_create");
   const double began = now_seconds();
