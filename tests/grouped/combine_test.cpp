@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 
 #include "gemm/int8_support.hpp"
 #include "grouped/support.hpp"
@@ -65,25 +66,17 @@ TEST(GroupedCombine, EveryWidth) {
       check<float, float>(13, 3, cols, weighted, 1);
 }
 
+// A GPU reads and writes aligned rows as vectors.
 TEST(GroupedCombine, EveryType) {
-  check<float, half>(7, 2, 40, true, 2);
-  check<float, bfloat16>(7, 2, 40, true, 3);
-  check<half, half>(7, 2, 40, true, 4);
-  check<half, float>(7, 2, 40, false, 5);
-  check<bfloat16, bfloat16>(7, 2, 40, true, 6);
-  check<bfloat16, float>(7, 2, 40, false, 7);
-}
-
-// Aligned rows, which a GPU reads and writes as vectors.
-TEST(GroupedCombine, AlignedRows) {
-  for (const std::int64_t cols : {8, 40, 4096}) {
-    check<float, float>(5, 5, cols, true, 12, true);
-    check<float, half>(5, 5, cols, true, 13, true);
-    check<float, bfloat16>(5, 2, cols, true, 14, true);
-    check<half, half>(5, 2, cols, true, 15, true);
-    check<half, float>(5, 2, cols, true, 16, true);
-    check<bfloat16, bfloat16>(5, 4, cols, true, 17, true);
-    check<bfloat16, float>(5, 1, cols, false, 18, true);
+  for (const auto& [cols, aligned] :
+       {std::pair{40, false}, std::pair{8, true}, std::pair{40, true}, std::pair{4096, true}}) {
+    check<float, float>(5, 5, cols, true, 2, aligned);
+    check<float, half>(5, 5, cols, true, 3, aligned);
+    check<float, bfloat16>(5, 2, cols, true, 4, aligned);
+    check<half, half>(5, 2, cols, true, 5, aligned);
+    check<half, float>(5, 2, cols, false, 6, aligned);
+    check<bfloat16, bfloat16>(5, 4, cols, true, 7, aligned);
+    check<bfloat16, float>(5, 1, cols, false, 8, aligned);
   }
 }
 

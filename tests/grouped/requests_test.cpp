@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests to quantize grouped rows: every combination of results equals, for each group, the
-// request for its rows alone, bit for bit.
+// grouped_quantize_rowwise, and requests for every combination of results of grouped rows: they
+// equal, for each group, the request for its rows alone, bit for bit.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -28,6 +27,12 @@ struct Wanted {
   bool q = false, blocks = false, sums = false, value = false;
   Rotation rotation = Rotation::none;
   bool scaled = false;
+
+  // Whether grouped_quantize_rowwise computes these results, and no others.
+  [[nodiscard]] bool is_of_entry() const {
+    return source == Source::floats && q && !blocks && !sums && !value &&
+           rotation == Rotation::none && !scaled;
+  }
 };
 
 std::string results_of(const Wanted& w) {
@@ -164,28 +169,23 @@ Request request_of(const Wanted& wanted, Outputs<V>& out, bool accumulate) {
   return r;
 }
 
-// Whether the elements of a from (a_row, a_col) on have the bits of those of b from (b_row, b_col)
-// on.
+// A copy of a part of a matrix, from this row and column on.
 template <class T>
-bool same(const Matrix<T>& a, std::int64_t a_row, std::int64_t a_col, const Matrix<T>& b,
-          std::int64_t b_row, std::int64_t b_col, std::int64_t rows, std::int64_t cols) {
+Matrix<T> part(const Matrix<T>& m, std::int64_t row, std::int64_t col, std::int64_t rows,
+               std::int64_t cols) {
+  Matrix<T> copy(rows, cols);
   for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < cols; ++c) {
-      const T one = a.get(a_row + r, a_col + c);
-      const T other = b.get(b_row + r, b_col + c);
-      if (std::memcmp(&one, &other, sizeof(T)) != 0) return false;
-    }
-  return true;
+    for (std::int64_t c = 0; c < cols; ++c)
+      copy.set(r, c, m.get(row + r, col + c));
+  return copy;
 }
+
+// Whether all elements have the bits of the value.
 template <class T>
-bool all_are(const Matrix<T>& m, std::int64_t row, std::int64_t rows, std::int64_t col,
-             std::int64_t cols, T value) {
-  for (std::int64_t r = row; r < row + rows; ++r)
-    for (std::int64_t c = col; c < col + cols; ++c) {
-      const T element = m.get(r, c);
-      if (std::memcmp(&element, &value, sizeof(T)) != 0) return false;
-    }
-  return true;
+bool all_are(const Matrix<T>& m, T value) {
+  Matrix<T> want(m.rows(), m.cols());
+  fill_constant(want, value);
+  return m == want;
 }
 
 template <class X, class V>
@@ -202,32 +202,27 @@ void check_groups(Context& context, const Inputs<X, V>& in, const Wanted& wanted
     Outputs<V> want(rows, cols, 1, blocks);
     Request request = request_of(wanted, want, accumulate);
     request.x = x.view();
-    Matrix<V> g(rows, cols);
-    if (wanted.source == Source::gradient) {
-      for (std::int64_t r = 0; r < rows; ++r)
-        for (std::int64_t c = 0; c < cols; ++c)
-          g.set(r, c, in.g.get(begin + r, c));
-      request.g = g.view();
-    }
+    const Matrix<V> g = part(in.g, begin, 0, rows, cols);
+    if (wanted.source == Source::gradient) request.g = g.view();
     if (wanted.scaled)
       request.column_scales = {in.scales.data() + group * cols, static_cast<std::size_t>(cols)};
     quant::run(context.state(), request);
     context.synchronize();
-    EXPECT_TRUE(same(got.q, begin, 0, want.q, 0, 0, rows, cols)) << "q";
-    EXPECT_TRUE(same(got.absmax, 0, begin, want.absmax, 0, 0, 1, rows)) << "absmax";
-    EXPECT_TRUE(same(got.value, begin, 0, want.value, 0, 0, rows, cols)) << "value";
-    EXPECT_TRUE(same(got.sums, 0, group * cols, want.sums, 0, 0, 1, cols)) << "sums";
-    EXPECT_TRUE(same(got.q_t, 0, block * block_rows, want.q_t, 0, 0, cols, blocks * block_rows))
+    EXPECT_TRUE(part(got.q, begin, 0, rows, cols) == want.q) << "q";
+    EXPECT_TRUE(part(got.absmax, 0, begin, 1, rows) == want.absmax) << "absmax";
+    EXPECT_TRUE(part(got.value, begin, 0, rows, cols) == want.value) << "value";
+    EXPECT_TRUE(part(got.sums, 0, group * cols, 1, cols) == want.sums) << "sums";
+    EXPECT_TRUE(part(got.q_t, 0, block * block_rows, cols, blocks * block_rows) == want.q_t)
         << "q of blocks";
-    EXPECT_TRUE(same(got.absmax_t, 0, block * cols, want.absmax_t, 0, 0, 1, blocks * cols))
+    EXPECT_TRUE(part(got.absmax_t, 0, block * cols, 1, blocks * cols) == want.absmax_t)
         << "absmax of blocks";
     block += blocks;
   }
   const std::int64_t other = got.absmax_t.cols() / cols - block;
   const bool zeroed = wanted.blocks && !on_cpu();
-  EXPECT_TRUE(all_are(got.q_t, 0, cols, block * block_rows, other * block_rows,
+  EXPECT_TRUE(all_are(part(got.q_t, 0, block * block_rows, cols, other * block_rows),
                       zeroed ? std::int8_t{0} : std::int8_t{101}));
-  EXPECT_TRUE(all_are(got.absmax_t, 0, 1, block * cols, other * cols, zeroed ? 0.0f : -5.0f));
+  EXPECT_TRUE(all_are(part(got.absmax_t, 0, block * cols, 1, other * cols), zeroed ? 0.0f : -5.0f));
 }
 
 // Copies the groups of a layout, which may be in memory that only the device reads.
@@ -273,15 +268,19 @@ void check_requests(const SomeGroups& groups, Reads reads, std::int64_t cols,
       if (wanted.source == Source::gradient) request.g = in.g.view();
       if (wanted.scaled)
         request.column_scales = {in.scales.data(), static_cast<std::size_t>(in.scales.cols())};
-      grouped::run(state, groups.view(), groups.slots, in.rows(), request, blocks);
+      if (wanted.is_of_entry())
+        grouped_quantize_rowwise(context, groups.view(), in.rows(), got.q.view(),
+                                 all_of(got.absmax));
+      else
+        grouped::run(state, groups.view(), groups.slots, in.rows(), request, blocks);
       context.synchronize();
       EXPECT_TRUE(got.guards_intact());
       check_groups(context, in, wanted, accumulate, got);
       for (std::int64_t slot = 0; slot < groups.slots && on_cpu(); ++slot) {
         if (groups.has(slot)) continue;
-        EXPECT_TRUE(all_are(got.q, slot, 1, 0, cols, std::int8_t{101})) << slot;
-        EXPECT_TRUE(all_are(got.absmax, 0, 1, slot, 1, -5.0f)) << slot;
-        EXPECT_TRUE(all_are(got.value, slot, 1, 0, cols, V(-7.0f))) << slot;
+        EXPECT_TRUE(all_are(part(got.q, slot, 0, 1, cols), std::int8_t{101})) << slot;
+        EXPECT_EQ(got.absmax.get(0, slot), -5.0f) << slot;
+        EXPECT_TRUE(all_are(part(got.value, slot, 0, 1, cols), V(-7.0f))) << slot;
       }
       if (::testing::Test::HasFailure()) return;
       accumulate = !accumulate;
@@ -328,23 +327,24 @@ TYPED_TEST(GroupedRequests, RowsByIndex) {
 }
 
 TYPED_TEST(GroupedRequests, GroupsSideBySide) {
-  check_requests<TypeParam, TypeParam>(strided_groups(9, 4, {0, 9, 3, 1}), Reads::columns, 32,
-                                       all_combinations(reading_x, true), {});
+  for (const SomeGroups& groups : {strided_groups(9, 4), strided_groups(9, 4, {0, 9, 3, 1})})
+    check_requests<TypeParam, TypeParam>(groups, Reads::columns, 32,
+                                         all_combinations(reading_x, true), {});
   check_requests<TypeParam, TypeParam>(packed_groups({2, 0, 3}, 1), Reads::index_and_columns, 21,
                                        all_combinations(reading_x, false), {0, 1});
 }
 
 // Long rows, of which each thread of a GPU reads several vectors.
 TYPED_TEST(GroupedRequests, LongRows) {
-  std::vector<Wanted> combinations(2);
-  combinations[0].q = combinations[1].q = true;
-  combinations[0].scaled = combinations[1].scaled = true;
-  combinations[1].sums = true;
-  for (const std::int64_t cols : {520, 16384, 16392}) {
-    if (on_cpu() && cols > 520) continue;
+  const auto check = [](std::int64_t cols, const std::vector<Wanted>& combinations) {
     check_requests<TypeParam, TypeParam>(packed_groups({2, 0, 3}, 1), Reads::index, cols,
                                          combinations, {});
-  }
+  };
+  check(520, {{.q = true}, {.q = true, .scaled = true}, {.q = true, .sums = true, .scaled = true}});
+  if (on_cpu()) return;
+  check(16384, {{.q = true, .scaled = true}, {.q = true, .sums = true, .scaled = true}});
+  check(16392, {{.q = true, .scaled = true}});
+  check(40000, {{.q = true}});
 }
 
 // Requests for a gradient whose type is not that of x.

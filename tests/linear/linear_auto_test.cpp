@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mode auto: in each pass a layer does exactly what a layer of the chosen mode does.
-#include <map>
+#include <functional>
 #include <memory>
-#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "core/context_state.hpp"
 #include "core/tunable.hpp"
@@ -146,28 +148,31 @@ TEST(LinearAuto, RunsTheFastestAllowedMode) {
   }
 }
 
-// The forward in one mode and dX in another: each equals that of a layer in that mode.
+// The forward in one mode and dX in another: each equals that of a layer in that mode. A step has
+// no mode of its own if nothing was measured for it, or if mode standard is as fast for a whole
+// step.
 TEST(LinearAuto, ChoosesForEachPass) {
-  for (const auto& [forward, dx] :
-       {std::pair{rowwise_first, standard_first}, std::pair{standard_first, rowwise_first},
-        std::pair{rowwise_first, global_first}, std::pair{global_first, rowwise_first}}) {
-    SCOPED_TRACE(testing::Message() << describe(forward) << "; dX " << describe(dx));
-    Context context(test::device_options());
-    context.set_config_source(
-        std::make_shared<Rankings>([&](const PassProblem& p) -> const ModeRanking* {
-          if (p.pass == Pass::step) return nullptr;
-          return p.pass == Pass::forward ? &forward : &dx;
-        }));
-    LayerTrial in_forward(case_of(forward.modes[0]));
-    LayerTrial in_dx(case_of(dx.modes[0]));
-    SwitchbackLinear layer = auto_layer(context, in_forward);
-    in_forward.forward(layer, Save::copy);
-    EXPECT_TRUE(in_forward.y_right());
-    in_dx.set_weight(layer);
-    in_dx.forward(layer, Save::copy);
-    in_dx.backward(layer);
-    EXPECT_TRUE(in_dx.gradients_right());
-  }
+  for (const ModeRanking* step : {static_cast<const ModeRanking*>(nullptr), &standard_first})
+    for (const auto& [forward, dx] :
+         {std::pair{rowwise_first, standard_first}, std::pair{standard_first, rowwise_first},
+          std::pair{rowwise_first, global_first}, std::pair{global_first, rowwise_first}}) {
+      SCOPED_TRACE(testing::Message() << describe(forward) << "; dX " << describe(dx));
+      Context context(test::device_options());
+      context.set_config_source(std::make_shared<Rankings>([&](const PassProblem& p) {
+        return p.pass == Pass::step ? step : p.pass == Pass::forward ? &forward : &dx;
+      }));
+      LayerTrial in_forward(case_of(forward.modes[0]));
+      LayerTrial in_dx(case_of(dx.modes[0]));
+      SwitchbackLinear layer = auto_layer(context, in_forward);
+      EXPECT_EQ(layer.forward_mode(13, Save::copy), forward.modes[0]);
+      EXPECT_EQ(layer.dx_mode(13), dx.modes[0]);
+      in_forward.forward(layer, Save::copy);
+      EXPECT_TRUE(in_forward.y_right());
+      in_dx.set_weight(layer);
+      in_dx.forward(layer, Save::copy);
+      in_dx.backward(layer);
+      EXPECT_TRUE(in_dx.gradients_right());
+    }
 }
 
 TEST(LinearAuto, AsksForTheShapeAndWhetherCodesAreAtHand) {
@@ -276,24 +281,6 @@ TEST(LinearAuto, AStepWithANewWeightRunsInOneMode) {
       }
 }
 
-// If mode standard is as fast for a whole step, the mode of each pass is chosen by itself.
-TEST(LinearAuto, PassesAreChosenAloneIfAStepGainsNothing) {
-  Context context(test::device_options());
-  context.set_config_source(std::make_shared<Rankings>(
-      [](const PassProblem& p) { return p.pass == Pass::dx ? &rowwise_first : &standard_first; }));
-  LayerTrial standard(case_of(Mode::standard));
-  LayerTrial rowwise(case_of(Mode::rowwise));
-  SwitchbackLinear layer = auto_layer(context, standard);
-  EXPECT_EQ(layer.forward_mode(13, Save::copy), Mode::standard);
-  EXPECT_EQ(layer.dx_mode(13), Mode::rowwise);
-  standard.forward(layer, Save::copy);
-  EXPECT_TRUE(standard.y_right());
-  rowwise.set_weight(layer);
-  rowwise.forward(layer, Save::copy);
-  rowwise.backward(layer);
-  EXPECT_TRUE(rowwise.gradients_right());
-}
-
 // With cached codes rowwise_shared is as fast as rowwise. If standard is allowed, rowwise_shared is
 // never chosen for a single pass that would have to make the codes.
 TEST(LinearAuto, SharedCodesAreUsedAsThoseOfRowwise) {
@@ -342,41 +329,36 @@ TEST(LinearAuto, CodesOfRowsServeEveryModeOfRows) {
   EXPECT_EQ(layer.cached_weight_bytes(), same.cached_weight_bytes());
 }
 
-TEST(LinearAuto, OptionsAreChecked) {
-  Context context(test::device_options());
-  const auto failure = [&](const std::function<void(LinearOptions&)>& change) {
-    LinearOptions options;
-    options.in_features = 6;
-    options.out_features = 5;
-    options.mode = Mode::automatic;
-    change(options);
-    try {
-      SwitchbackLinear layer(context, options);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  EXPECT_EQ(failure([](auto&) {}), "");
-  EXPECT_EQ(failure([](auto& o) { o.allow = allow_mode(Mode::global_mem_efficient); }),
-            "linear: allow = 8; mode auto can choose only from standard (bit 0), rowwise (bit 1), "
-            "global (bit 2) and rowwise_shared (bit 5)");
-  EXPECT_EQ(failure([](auto& o) { o.allow = allow_mode(Mode::rowwise_shared); }), "");
-  EXPECT_EQ(failure([](auto& o) { o.engine = "reference"; }),
-            "linear: engine 'reference' in mode auto; engine must be empty, because the modes that "
-            "auto chooses from have different engines");
-  EXPECT_EQ(failure([](auto& o) {
-              o.mode = Mode::rowwise;
-              o.allow = 1;
-            }),
-            "linear: allow = 1; only mode auto uses it, not mode rowwise");
-  // int32 sums over that many codes are not exact, so mode standard is used if it is allowed.
-  EXPECT_EQ(failure([](auto& o) { o.in_features = max_exact_k + 1; }), "");
-  EXPECT_NE(failure([](auto& o) {
-              o.in_features = max_exact_k + 1;
-              o.allow = allow_mode(Mode::rowwise);
-            }),
-            "");
+// dw = int8_block: dw is computed in int8 where the forward would run in int8, from 128 rows on.
+TEST(LinearAuto, Int8DwFollowsTheForward) {
+  for (const auto& [ranking, rows] :
+       {std::pair<const ModeRanking&, std::int64_t>{standard_first, 300},
+        {rowwise_first, 300},
+        {rowwise_first, 128},
+        {rowwise_first, 127}}) {
+    SCOPED_TRACE(testing::Message() << describe(ranking) << ", rows " << rows);
+    const bool in_int8 = &ranking == &rowwise_first && rows >= 128;
+    Context context(test::device_options());
+    context.set_config_source(
+        std::make_shared<Rankings>([&](const PassProblem&) { return &ranking; }));
+    LayerTrial t(case_of(Mode::automatic, rows)), want(case_of(Mode::rowwise, rows));
+    LinearOptions options = t.options();
+    options.dw = WeightGradient::int8_block;
+    SwitchbackLinear layer = t.make(context, options);
+    options.mode = Mode::rowwise;
+    options.dw = in_int8 ? WeightGradient::int8_block : WeightGradient::floating;
+    SwitchbackLinear same = want.make(context, options);
+    want.forward(same, Save::copy);
+    want.backward(same);
+    t.forward(layer, Save::copy);
+    t.backward(layer);
+    context.synchronize();
+    EXPECT_TRUE(t.dw == want.dw);
+    t.spoil();
+    layer.backward_from({t.x.any(), {}}, t.grads());
+    context.synchronize();
+    EXPECT_TRUE(t.dw == want.dw) << "from the caller's x";
+  }
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of the state of SwitchbackLinear: weight, saved data, eval, memory, moves, and refused
-// calls.
+// Tests of the state of SwitchbackLinear: weight, saved data, eval, memory and moves.
 #include <functional>
 #include <utility>
 
@@ -19,156 +18,6 @@ LayerCase small_case(Mode mode) {
   c.m = 4, c.k = 6, c.n = 5;
   c.mode = mode;
   return c;
-}
-
-TEST(LinearOptions, EveryRejectionNamesArgumentValueAndRule) {
-  if (!test::on_cpu()) GTEST_SKIP() << "tests the CPU's engines";
-  Context context(test::device_options());
-  const auto make = [&](const std::function<void(LinearOptions&)>& change, Status status) {
-    LinearOptions o;
-    o.in_features = 6;
-    o.out_features = 5;
-    change(o);
-    return failure(status, [&] { SwitchbackLinear layer(context, o); });
-  };
-  constexpr Status bad = Status::invalid_argument;
-  EXPECT_EQ(make([](auto& o) { o.in_features = 0; }, bad),
-            "linear: in_features = 0; it must be at least 1");
-  EXPECT_EQ(make([](auto& o) { o.out_features = -3; }, bad),
-            "linear: out_features = -3; it must be at least 1");
-  EXPECT_EQ(make([](auto& o) { o.in_features = max_exact_k + 1; }, bad),
-            "linear: in_features = 133145; in mode rowwise it must be at most 133144, or the int32 "
-            "sums of codes over it (the forward pass) could overflow");
-  EXPECT_EQ(make([](auto& o) { o.out_features = max_exact_k + 1; }, bad),
-            "linear: out_features = 133145; in mode rowwise it must be at most 133144, or the "
-            "int32 sums of codes over it (dX) could overflow");
-  EXPECT_EQ(make([](auto& o) { o.dtype = DType::s8; }, bad),
-            "linear: dtype has dtype s8; it must be f32, f16 or bf16");
-  const std::string mode = make([](auto& o) { o.mode = static_cast<Mode>(99); }, bad);
-  EXPECT_TRUE(
-      mode.starts_with("linear: mode = 99; it must be standard (0), rowwise (1), global "
-                       "(2), global_mem_efficient (3), auto (4)"))
-      << mode;
-  const std::string int8 = make([](auto& o) { o.engine = "openblas"; }, bad);
-  EXPECT_TRUE(int8.starts_with("linear: engine 'openblas' is not one of ")) << int8;
-  EXPECT_TRUE(int8.ends_with("(mode rowwise)")) << int8;
-  const std::string standard = make(
-      [](auto& o) {
-        o.engine = "vnni";
-        o.mode = Mode::standard;
-      },
-      bad);
-  EXPECT_EQ(standard,
-            "linear: engine 'vnni' is not one of onednn_sgemm, onednn_matmul, openblas, reference "
-            "(mode standard)");
-  // The limit of in_features is that of int32 sums; a layer in mode standard has no limit.
-  LinearOptions wide;
-  wide.in_features = max_exact_k + 1;
-  wide.out_features = 1;
-  wide.mode = Mode::standard;
-  EXPECT_NO_THROW(SwitchbackLinear(context, wide));
-}
-
-TEST(LinearState, NeedsAWeightAndASavingForward) {
-  Context context(test::device_options());
-  for (const Mode mode : test::all_modes) {
-    LayerTrial t(small_case(mode));
-    SwitchbackLinear layer(context, t.options());
-    constexpr Status state = Status::invalid_state;
-    EXPECT_EQ(failure(state, [&] { t.forward(layer, Save::nothing); }),
-              "forward: the layer has no weight; call set_weight first");
-    EXPECT_EQ(failure(state, [&] { layer.weight_updated(); }),
-              "weight_updated: the layer has no weight; call set_weight first");
-    EXPECT_EQ(failure(state, [&] { layer.prepare_for_eval(); }),
-              "prepare_for_eval: the layer has no weight; call set_weight first");
-    const std::string none =
-        "backward: no forward has saved anything; call forward with save = copy or borrow first";
-    EXPECT_EQ(failure(state, [&] { t.backward(layer); }), none);
-    t.set_weight(layer);
-    t.forward(layer, Save::nothing);
-    EXPECT_EQ(failure(state, [&] { t.backward(layer); }), none);
-    t.forward(layer, Save::copy);
-    t.backward(layer);
-    EXPECT_TRUE(t.gradients_right());
-  }
-}
-
-TEST(LinearState, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
-  Context context(test::device_options());
-  for (const Mode mode : test::all_modes) {
-    SCOPED_TRACE(mode_name(mode));
-    LayerTrial t(small_case(mode));
-    SwitchbackLinear layer = t.make(context);
-    t.forward(layer, Save::borrow);
-    FloatMatrix half_x(DType::f16, 4, 6), half_y(DType::f16, 4, 5), wide(DType::f32, 4, 7);
-    FloatMatrix codes(DType::f32, 5, 6);
-    const AnyMatrix x = t.x.any(), y = t.y.any(), g = t.g.any(), dx = t.dx.any(), dw = t.dw.any();
-    const AnyMatrix db = t.db.any(), w = t.w.any(), bias = t.bias.any();
-    struct Row {
-      std::string message;
-      std::function<void()> call;
-    };
-    AnyMatrix over_x(x.data, DType::f32, 4, 5, 6);
-    AnyMatrix over_w(w.data, DType::f32, 4, 5, 6);
-    AnyMatrix over_bias(bias.data, DType::f32, 4, 5, 5);
-    const auto backward = [&](AnyMatrix g_, AnyMatrix dx_, AnyMatrix dw_, AnyMatrix db_) {
-      layer.backward({g_, dx_, dw_, db_, false});
-    };
-    const Row rows[] = {
-        {"set_weight: weight has dtype f16; it must be the layer's, f32",
-         [&] { layer.set_weight(half_x.any()); }},
-        {"set_weight: weight is [4,7]; it must be [N,K] = [5,6]",
-         [&] { layer.set_weight(wide.any()); }},
-        {"set_weight: bias is [4,6]; it must be [1,N] = [1,5]", [&] { layer.set_weight(w, x); }},
-        {"forward: x has dtype f16; it must be the layer's, f32",
-         [&] { layer.forward(half_x.any(), y); }},
-        {"forward: x is [4,7]; it must be [M,K] = [4,6]", [&] { layer.forward(wide.any(), y); }},
-        {"forward: y has dtype f16; it must be the layer's, f32",
-         [&] { layer.forward(x, half_y.any()); }},
-        {"forward: y is [4,7]; it must be [M,N] = [4,5]", [&] { layer.forward(x, wide.any()); }},
-        {"forward: save = 4; it must be nothing (0), copy (1), borrow (2) or caller (3)",
-         [&] { layer.forward(x, y, static_cast<Save>(4)); }},
-        {"forward: output y overlaps input x; they must not share memory",
-         [&] { layer.forward(x, over_x); }},
-        {"forward: output y overlaps input weight; they must not share memory",
-         [&] { layer.forward(x, over_w); }},
-        {"forward: output y overlaps input bias; they must not share memory",
-         [&] { layer.forward(x, over_bias); }},
-        {"backward: g is [4,6]; it must be [M of the saved forward,N] = [4,5]",
-         [&] { backward(x, dx, dw, db); }},
-        {"backward: g has dtype f16; it must be the layer's, f32",
-         [&] { backward(half_y.any(), dx, dw, db); }},
-        {"backward: dx has dtype f16; it must be the layer's, f32",
-         [&] { backward(g, half_x.any(), dw, db); }},
-        {"backward: dx is [5,6]; it must be [M,K] = [4,6]", [&] { backward(g, dw, dw, db); }},
-        {"backward: dw is [4,6]; it must be [N,K] = [5,6]", [&] { backward(g, dx, dx, db); }},
-        {"backward: db is [4,6]; it must be [1,N] = [1,5]", [&] { backward(g, dx, dw, dx); }},
-        {"backward: output dw overlaps input weight; they must not share memory",
-         [&] { backward(g, dx, w, db); }},
-        {"backward: output db overlaps input bias; they must not share memory",
-         [&] { backward(g, dx, dw, bias); }},
-        {"backward: outputs dx and dw overlap; they must not share memory",
-         [&] {
-           backward(g, {dw.data, DType::f32, 4, 6, 6}, dw, db);
-         }},
-        {"backward: output dx overlaps input g; they must not share memory",
-         [&] {
-           backward(g, {g.data, DType::f32, 4, 6, 6}, dw, db);
-         }},
-    };
-    FloatMatrix y_before = t.y;
-    for (const auto& row : rows) {
-      FloatMatrix dx_before = t.dx;
-      FloatMatrix dw_before = t.dw;
-      EXPECT_EQ(failure(Status::invalid_argument, row.call), row.message);
-      EXPECT_TRUE(t.y == y_before);
-      EXPECT_TRUE(t.dx == dx_before);
-      EXPECT_TRUE(t.dw == dw_before);
-    }
-    // The data saved before the refused calls is still there and correct.
-    t.backward(layer);
-    EXPECT_TRUE(t.gradients_right());
-  }
 }
 
 TEST(LinearState, BorrowedInputIsGuarded) {
@@ -224,7 +73,8 @@ TEST(LinearState, AbandonedBorrowedInputIsForgotten) {
   }
 }
 
-TEST(LinearState, EvalKeepsNothingOfTheCallers) {
+// linear_kept_test.cpp tests the results of prepared layers.
+TEST(LinearState, EvalBeginsAndEnds) {
   Context context(test::device_options());
   for (const Mode mode : test::int8_modes)
     for (const bool trained_before : {false, true}) {
@@ -241,21 +91,16 @@ TEST(LinearState, EvalKeepsNothingOfTheCallers) {
       if (trained_before) {
         EXPECT_LT(layer.cached_weight_bytes(), training_bytes);
       }
+      // The layer does not refer to the weight, so dx may be written over it.
       FloatMatrix w = t.w;
-      FloatMatrix bias = t.bias;
-      t.w.fill_value(std::numeric_limits<float>::quiet_NaN());
-      t.bias.fill_value(std::numeric_limits<float>::quiet_NaN());
       t.forward(layer, Save::nothing);
+      layer.backward_from({}, {.g = t.g.any(), .dx = {t.w.any().data, DType::f32, 4, 6, 6}});
+      context.synchronize();
       t.w = w;  // copies elements in place: the layer's pointers must stay valid
-      t.bias = bias;
       EXPECT_TRUE(t.y_right());
       EXPECT_EQ(failure(Status::invalid_state, [&] { t.forward(layer, Save::copy); }),
                 "forward: save = copy (1) after prepare_for_eval; it must be nothing (0) until "
                 "weight_updated or set_weight is called");
-      EXPECT_EQ(failure(Status::invalid_state, [&] { t.backward(layer); }),
-                "backward: the layer is prepared for eval; call weight_updated or set_weight, then "
-                "a forward that saves");
-      layer.prepare_for_eval();  // a second call is allowed
       // The layer returns to training, with the present bias and weight of the caller.
       if (trained_before)
         t.set_weight(layer);
@@ -315,15 +160,38 @@ TEST(LinearState, StandardEvalHonoursTheForcedEngine) {
   EXPECT_TRUE(t.y_right());
 }
 
-TEST(LinearState, MemoryReports) {
+// The bytes of x[40,64] that a forward keeps: x itself, with an activation activation(x) too, or
+// the codes of either with their scales. A borrowed x may have a wider type.
+TEST(LinearState, BytesOfSavedInputs) {
   Context context(test::device_options());
-  struct Row {
-    Mode mode;
-    std::size_t saved;  // bytes saved of x [40,64] in bf16
-  };
-  for (const auto& [mode, saved] :
-       {Row{Mode::standard, 40 * 64 * 2}, Row{Mode::rowwise, 40 * 64 * 2},
-        Row{Mode::global, 40 * 64 * 2}, Row{Mode::global_mem_efficient, 40 * 64 + 40 * 4}}) {
+  for (const Mode mode : test::all_modes)
+    for (const Activation activation : {Activation::none, Activation::gelu_tanh})
+      for (const DType x : {DType::bf16, DType::f32}) {
+        LayerCase c;
+        c.m = 40, c.k = 64, c.mode = mode, c.dtype = DType::bf16;
+        SCOPED_TRACE(c.text() + " " + std::string(activation_name(activation)));
+        LayerTrial t(c);
+        t.x = FloatMatrix(x, c.m, c.k);
+        LinearOptions options = t.options();
+        options.activation = activation;
+        SwitchbackLinear layer = t.make(context, options);
+        const bool codes = traits_of(mode).keeps_codes;
+        const std::size_t elements = 40 * 64;
+        const std::size_t activated = activation == Activation::none ? 0 : 2 * elements;
+        t.forward(layer, Save::nothing);
+        EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
+        t.forward(layer, Save::copy);
+        EXPECT_EQ(layer.saved_for_backward_bytes(),
+                  codes ? elements + 40 * 4 : 2 * elements + activated);
+        t.forward(layer, Save::borrow);
+        EXPECT_EQ(layer.saved_for_backward_bytes(),
+                  codes ? elements + 40 * 4 : dtype_size_bytes(x) * elements + activated);
+      }
+}
+
+TEST(LinearState, BytesOfCachedWeights) {
+  Context context(test::device_options());
+  for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global}) {
     SCOPED_TRACE(mode_name(mode));
     LayerCase c;
     c.m = 40, c.k = 64, c.n = 256;
@@ -331,16 +199,11 @@ TEST(LinearState, MemoryReports) {
     c.dtype = DType::bf16;
     LayerTrial t(c);
     SwitchbackLinear layer = t.make(context);
-    EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
     EXPECT_EQ(layer.cached_weight_bytes(), 0u);
     t.forward(layer, Save::nothing);
-    EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
     const std::size_t inference = layer.cached_weight_bytes();
     t.forward(layer, Save::copy);
-    EXPECT_EQ(layer.saved_for_backward_bytes(), saved);
     EXPECT_EQ(layer.cached_weight_bytes(), inference) << "the layout of dX is not needed yet";
-    t.forward(layer, Save::borrow);
-    EXPECT_EQ(layer.saved_for_backward_bytes(), saved);
     layer.backward({t.g.any(), {}, t.dw.any(), t.db.any(), false});
     EXPECT_EQ(layer.cached_weight_bytes(), inference) << "no dX, no layout for it";
     t.backward(layer);
@@ -386,16 +249,15 @@ TEST(LinearState, LayersAndContextsMayBeMoved) {
 
     // A moved-from layer reports that, and answers the queries that it can.
     for (SwitchbackLinear* gone : {&a, &b}) {
-      EXPECT_EQ(failure(Status::invalid_state, [&] { t.forward(*gone, Save::nothing); }),
-                "forward: the layer was moved from; it has no state");
-      EXPECT_EQ(failure(Status::invalid_state, [&] { t.backward(*gone); }),
-                "backward: the layer was moved from; it has no state");
-      EXPECT_EQ(failure(Status::invalid_state, [&] { t.set_weight(*gone); }),
-                "set_weight: the layer was moved from; it has no state");
-      EXPECT_EQ(failure(Status::invalid_state, [&] { gone->weight_updated(); }),
-                "weight_updated: the layer was moved from; it has no state");
-      EXPECT_EQ(failure(Status::invalid_state, [&] { gone->prepare_for_eval(); }),
-                "prepare_for_eval: the layer was moved from; it has no state");
+      const std::pair<std::string, std::function<void()>> calls[] = {
+          {"forward", [&] { t.forward(*gone, Save::nothing); }},
+          {"backward", [&] { t.backward(*gone); }},
+          {"set_weight", [&] { t.set_weight(*gone); }},
+          {"weight_updated", [&] { gone->weight_updated(); }},
+          {"prepare_for_eval", [&] { gone->prepare_for_eval(); }}};
+      for (const auto& [name, call] : calls)
+        EXPECT_EQ(failure(Status::invalid_state, call),
+                  name + ": the layer was moved from; it has no state");
       EXPECT_EQ(gone->saved_for_backward_bytes(), 0u);
       EXPECT_EQ(gone->cached_weight_bytes(), 0u);
       EXPECT_EQ(gone->options().in_features, 0);

@@ -6,15 +6,18 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "linear/reference_layer.hpp"
 #include "support/contexts.hpp"
 #include "support/generators.hpp"
+#include "switchback/activation.hpp"
 #include "switchback/error.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/linear.hpp"
+#include "switchback/rotation.hpp"
 
 namespace switchback::test {
 
@@ -52,6 +55,32 @@ inline ::testing::AssertionResult equal_bits(FloatMatrix& got, FloatMatrix& want
         return ::testing::AssertionFailure() << name << "(" << r << "," << c << ") is "
                                              << got.get(r, c) << ", want " << want.get(r, c);
   return got.guards_intact();
+}
+
+inline FloatMatrix transposed(FloatMatrix& m, Layout layout = {}) {
+  FloatMatrix t(m.dtype(), m.cols(), m.rows(), layout);
+  for (std::int64_t r = 0; r < m.rows(); ++r)
+    for (std::int64_t c = 0; c < m.cols(); ++c)
+      t.set(c, r, m.get(r, c));
+  return t;
+}
+
+/// activation(x), in the type of x.
+inline FloatMatrix activated(Context& context, FloatMatrix& x, Activation activation) {
+  FloatMatrix made = x;
+  if (activation != Activation::none) activation_forward(context, x.any(), activation, made.any());
+  context.synchronize();
+  return made;
+}
+
+/// The rotated x in this type; without a rotation x itself.
+inline FloatMatrix rotated(Context& context, FloatMatrix& x, Rotation rotation,
+                           DType dtype = DType::f32) {
+  if (rotation == Rotation::none) return x;
+  FloatMatrix made(dtype, x.rows(), x.cols());
+  rotate(context, x.any(), rotation, made.any());
+  context.synchronize();
+  return made;
 }
 
 struct LayerCase {

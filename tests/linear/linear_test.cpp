@@ -23,8 +23,8 @@ void expect_step_right(LayerTrial& t, SwitchbackLinear& layer, Save save) {
   ASSERT_TRUE(t.gradients_right());
 }
 
-// The results match the reference layer on every instruction set and thread count. Y and dX of the
-// int8 modes match bit for bit.
+// The results match the reference layer on every instruction set and thread count, for rows of
+// zeros too. Y and dX of the int8 modes match bit for bit.
 TEST(Linear, EveryModeTypeAndContextMatchesTheReference) {
   for (const auto& options : test::all_contexts()) {
     SCOPED_TRACE(test::describe(options));
@@ -36,6 +36,9 @@ TEST(Linear, EveryModeTypeAndContextMatchesTheReference) {
         c.dtype = c.y = c.gradients = c.bias_dtype = dtype;
         c.m = 13, c.k = 83, c.n = 332;
         LayerTrial t(c);
+        t.x.fill_row(3, 0.0f);
+        t.g.fill_row(5, 0.0f);
+        t.w.fill_row(8, 0.0f);
         SwitchbackLinear layer = t.make(context);
         ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
       }
@@ -71,6 +74,44 @@ TEST(Linear, ShapesLayoutsAndOutputTypes) {
       }
 }
 
+// Whole and cut tiles, panels and strips of the weight, which is given as W or as its transpose:
+// dx before any forward, y of an inference with a new weight, then dx from codes that exist.
+TEST(Linear, EveryShapeOfTheWeight) {
+  for (const auto& options : test::all_contexts()) {
+    Context context(options);
+    for (const auto& [k, n] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                               {2, 3},
+                               {15, 17},
+                               {16, 64},
+                               {31, 33},
+                               {64, 65},
+                               {65, 130},
+                               {300, 16}})
+      for (const Mode mode : test::all_modes)
+        for (const bool is_transposed : {false, true}) {
+          LayerCase c = test::cut_case(mode, DType::f32, DType::f32, k);
+          c.m = 3, c.n = n;
+          SCOPED_TRACE(test::describe(options) + " " + c.text() +
+                       (is_transposed ? " transposed" : ""));
+          LayerTrial t(c);
+          FloatMatrix w = is_transposed ? test::transposed(t.w) : t.w;
+          LinearOptions of_layer = t.options();
+          of_layer.transposed_weight = is_transposed;
+          SwitchbackLinear layer(context, of_layer);
+          layer.set_weight(w.any(), t.bias.any());
+          for (int i = 0; i < 2; ++i) {
+            t.spoil();
+            layer.backward_from({}, {.g = t.g.any(), .dx = t.dx.any()});
+            if (i == 0) layer.weight_updated();
+            t.forward(layer, Save::nothing);
+            context.synchronize();
+            ASSERT_TRUE(t.y_right());
+            ASSERT_TRUE(t.dx_right());
+          }
+        }
+  }
+}
+
 TEST(Linear, EveryEngineGivesTheSameBits) {
   Context context(test::device_options());
   for (const auto& engine : gemm_engines(context)) {
@@ -97,75 +138,10 @@ TEST(Linear, EveryEngineGivesTheSameBits) {
   }
 }
 
-TEST(Linear, EachGradientMayBeSkipped) {
-  Context context(test::device_options());
-  for (const Mode mode : test::all_modes)
-    for (int wanted = 0; wanted < 8; ++wanted) {
-      LayerCase c;
-      c.mode = mode;
-      LayerTrial t(c);
-      SwitchbackLinear layer = t.make(context);
-      t.forward(layer, Save::copy);
-      LinearGrads grads;
-      grads.g = t.g.any();
-      if ((wanted & 1) != 0) grads.dx = t.dx.any();
-      if ((wanted & 2) != 0) grads.dw = t.dw.any();
-      if ((wanted & 4) != 0) grads.db = t.db.any();
-      layer.backward(grads);
-      if ((wanted & 1) != 0) {
-        EXPECT_TRUE(t.dx_right());
-      }
-      if ((wanted & 2) != 0) {
-        EXPECT_TRUE(t.dw_right());
-      }
-      if ((wanted & 4) != 0) {
-        EXPECT_TRUE(t.db_right());
-      }
-    }
-}
-
-TEST(Linear, AccumulateAddsToWeightAndBiasGradientsOnly) {
-  Context context(test::device_options());
-  for (const Mode mode : test::all_modes)
-    for (const DType dtype : test::float_types)
-      for (const DType gradients : {dtype, DType::f32}) {
-        LayerCase c;
-        c.mode = mode;
-        c.dtype = dtype;
-        c.gradients = gradients;
-        LayerTrial t(c);
-        Random random(9);
-        t.dw.fill(random);
-        t.db.fill(random);
-        FloatMatrix old_dw = t.dw;
-        FloatMatrix old_db = t.db;
-        SwitchbackLinear layer = t.make(context);
-        t.forward(layer, Save::copy);
-        t.backward(layer, true);
-        EXPECT_TRUE(t.dx_right());
-        EXPECT_TRUE(t.dw_right(&old_dw));
-        EXPECT_TRUE(t.db_right(&old_db));
-      }
-}
-
-TEST(Linear, BackwardMayRunAgain) {
-  Context context(test::device_options());
-  for (const Mode mode : test::all_modes) {
-    LayerCase c;
-    c.mode = mode;
-    LayerTrial t(c);
-    SwitchbackLinear layer = t.make(context);
-    t.forward(layer, Save::copy);
-    for (int i = 0; i < 3; ++i) {
-      t.spoil();
-      t.backward(layer);
-      EXPECT_TRUE(t.gradients_right());
-    }
-  }
-}
-
-// A saved forward belongs to the layer: x may change (copy), and other forwards may come between.
-TEST(Linear, SavedForwardIsNotDisturbed) {
+// A saved forward belongs to the layer: x may change (copy), other forwards may come between, and
+// backward may run again. It is kept until the next forward that saves. All use the same codes of
+// the weight.
+TEST(Linear, ASavedForwardStays) {
   Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
     LayerCase c;
@@ -174,41 +150,22 @@ TEST(Linear, SavedForwardIsNotDisturbed) {
     SwitchbackLinear layer = t.make(context);
     t.forward(layer, Save::copy);
     FloatMatrix kept = t.x;
-    LayerCase other = c;
-    other.m = 40;
-    other.seed = 2;
-    LayerTrial between(other);
-    layer.forward(between.x.any(), between.y.any());
-    t.x.fill_value(7.0f);
-    t.backward(layer);
-    t.x = kept;
-    EXPECT_TRUE(t.gradients_right());
-  }
-}
-
-// Microbatches: the weight stays the same and its codes are made once; each forward replaces the
-// saved one.
-TEST(Linear, MicrobatchesShareTheCachedWeight) {
-  Context context(test::device_options());
-  for (const Mode mode : test::all_modes) {
-    LayerCase c;
-    c.mode = mode;
-    LayerTrial first(c);
-    SwitchbackLinear layer = first.make(context);
-    std::size_t bytes = 0;
-    for (const std::int64_t m : {13, 1, 40, 7}) {
-      LayerCase other = c;
-      other.m = m;
-      LayerTrial t(other);
-      t.w = first.w;
-      t.bias = first.bias;
-      t.g.fill_value(0.5f);
-      ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
-      if (bytes != 0) {
-        EXPECT_EQ(layer.cached_weight_bytes(), bytes);
-      }
-      bytes = layer.cached_weight_bytes();
+    c.m = 40;
+    LayerTrial next(c);
+    next.w = t.w;
+    next.bias = t.bias;
+    next.forward(layer, Save::nothing);
+    for (int i = 0; i < 2; ++i) {
+      t.x.fill_value(7.0f);
+      t.spoil();
+      t.backward(layer);
+      t.x = kept;
+      EXPECT_TRUE(t.gradients_right());
     }
+    const std::size_t bytes = layer.cached_weight_bytes();
+    ASSERT_NO_FATAL_FAILURE(expect_step_right(next, layer, Save::copy));
+    ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
+    EXPECT_EQ(layer.cached_weight_bytes(), bytes);
   }
 }
 
@@ -286,67 +243,38 @@ TEST(Linear, EmptyBatch) {
     }
 }
 
-TEST(Linear, RowsOfZerosGiveTheBias) {
-  Context context(test::device_options());
-  for (const Mode mode : test::all_modes) {
-    LayerCase c;
-    c.mode = mode;
-    LayerTrial t(c);
-    t.x.fill_row(3, 0.0f);
-    t.g.fill_row(5, 0.0f);
-    t.w.fill_row(8, 0.0f);
-    SwitchbackLinear layer = t.make(context);
-    ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
-    for (std::int64_t j = 0; j < c.n; ++j)
-      EXPECT_EQ(t.y.get(3, j), t.bias.get(0, j));
-    for (std::int64_t j = 0; j < c.k; ++j)
-      EXPECT_EQ(t.dx.get(5, j), 0.0f);
-  }
-}
-
 TEST(Linear, NonFiniteStaysVisible) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const float inf = std::numeric_limits<float>::infinity();
   Context context(test::device_options());
   for (const Mode mode : test::all_modes)
     for (const DType dtype : test::float_types)
-      for (const float bad : {nan, inf}) {
+      for (const float bad :
+           {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         LayerCase c;
         c.mode = mode;
         c.dtype = c.y = c.gradients = dtype;
-        {
-          LayerTrial t(c);
-          t.x.set(4, 10, bad);
-          SwitchbackLinear layer = t.make(context);
-          ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
-          for (std::int64_t j = 0; j < c.n; ++j) {
-            EXPECT_FALSE(std::isfinite(t.y.get(4, j)));
-            EXPECT_TRUE(std::isfinite(t.y.get(5, j)));
-            EXPECT_FALSE(std::isfinite(t.dw.get(j, 10)));
-          }
+        LayerTrial x(c), w(c), g(c);
+        x.x.set(4, 10, bad);
+        w.w.set(2, 20, bad);
+        g.g.set(6, 30, bad);
+        for (LayerTrial* t : {&x, &w, &g}) {
+          SwitchbackLinear layer = t->make(context);
+          ASSERT_NO_FATAL_FAILURE(expect_step_right(*t, layer, Save::copy));
         }
-        {
-          LayerTrial t(c);
-          t.w.set(2, 20, bad);
-          SwitchbackLinear layer = t.make(context);
-          ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
-          for (std::int64_t i = 0; i < c.m; ++i) {
-            EXPECT_FALSE(std::isfinite(t.y.get(i, 2)));
-            EXPECT_FALSE(std::isfinite(t.dx.get(i, 20)));
-          }
+        for (std::int64_t j = 0; j < c.n; ++j) {
+          EXPECT_FALSE(std::isfinite(x.y.get(4, j)));
+          EXPECT_TRUE(std::isfinite(x.y.get(5, j)));
+          EXPECT_FALSE(std::isfinite(x.dw.get(j, 10)));
         }
-        {
-          LayerTrial t(c);
-          t.g.set(6, 30, bad);
-          SwitchbackLinear layer = t.make(context);
-          ASSERT_NO_FATAL_FAILURE(expect_step_right(t, layer, Save::copy));
-          for (std::int64_t j = 0; j < c.k; ++j) {
-            EXPECT_FALSE(std::isfinite(t.dx.get(6, j)));
-            EXPECT_TRUE(std::isfinite(t.dx.get(7, j)));
-            EXPECT_FALSE(std::isfinite(t.dw.get(30, j)));
-          }
-          EXPECT_FALSE(std::isfinite(t.db.get(0, 30)));
+        for (std::int64_t i = 0; i < c.m; ++i) {
+          EXPECT_FALSE(std::isfinite(w.y.get(i, 2)));
+          EXPECT_FALSE(std::isfinite(w.dx.get(i, 20)));
         }
+        for (std::int64_t j = 0; j < c.k; ++j) {
+          EXPECT_FALSE(std::isfinite(g.dx.get(6, j)));
+          EXPECT_TRUE(std::isfinite(g.dx.get(7, j)));
+          EXPECT_FALSE(std::isfinite(g.dw.get(30, j)));
+        }
+        EXPECT_FALSE(std::isfinite(g.db.get(0, 30)));
       }
 }
 

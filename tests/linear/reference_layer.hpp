@@ -18,8 +18,8 @@ namespace switchback::test {
 /// Codes of a matrix and their scales: one per row, or the same for all rows.
 struct Quantized {
   std::int64_t rows = 0, cols = 0;
-  std::vector<std::int8_t> codes;
-  Vector<float> absmax;  ///< [rows]
+  Vector<std::int8_t> codes;  ///< [rows,cols]
+  Vector<float> absmax;       ///< [rows]
 
   [[nodiscard]] std::int32_t code(std::int64_t r, std::int64_t c) const {
     return codes[static_cast<std::size_t>(r * cols + c)];
@@ -80,22 +80,31 @@ inline void multiply(const Quantized& a, const Quantized& b, FloatMatrix* bias, 
     }
 }
 
-/// dX = G · W of an int8 mode. It uses codes of W's columns, or codes of W's rows, whose scales G
-/// is multiplied by first.
-inline void input_gradient(FloatMatrix& g, FloatMatrix& w, WeightForm form, FloatMatrix& d) {
-  if (!form.scales_gradient())
-    return multiply(quantize(g, false, false), quantize(w, true, !form.of_rows()), nullptr, d);
+/// The operands of dX = G · W of an int8 mode: the matrix whose rows are quantized, and codes of
+/// W's columns. These are made of the columns, or are the codes of W's rows; then the columns of G
+/// are multiplied by the scales of the rows first.
+struct GradientOperands {
+  FloatMatrix g;
+  Quantized w;
+};
+inline GradientOperands gradient_operands(FloatMatrix& g, FloatMatrix& w, WeightForm form) {
+  if (!form.scales_gradient()) return {g, quantize(w, true, !form.of_rows())};
   const Quantized rows = quantize(w, false, false);
-  Quantized columns{w.cols(), w.rows(), {}, {}};
+  GradientOperands made{FloatMatrix(DType::f32, g.rows(), g.cols()), {w.cols(), w.rows(), {}, {}}};
   for (std::int64_t c = 0; c < w.cols(); ++c)
     for (std::int64_t r = 0; r < w.rows(); ++r)
-      columns.codes.push_back(static_cast<std::int8_t>(rows.code(r, c)));
-  columns.absmax.assign(static_cast<std::size_t>(w.cols()), 1.0f);
-  FloatMatrix scaled(DType::f32, g.rows(), g.cols());
+      made.w.codes.push_back(static_cast<std::int8_t>(rows.code(r, c)));
+  made.w.absmax.assign(static_cast<std::size_t>(w.cols()), 1.0f);
   for (std::int64_t i = 0; i < g.rows(); ++i)
     for (std::int64_t j = 0; j < g.cols(); ++j)
-      scaled.set(i, j, g.get(i, j) * rows.scale(j));
-  multiply(quantize(scaled, false, false), columns, nullptr, d);
+      made.g.set(i, j, g.get(i, j) * rows.scale(j));
+  return made;
+}
+
+/// dX = G · W of an int8 mode.
+inline void input_gradient(FloatMatrix& g, FloatMatrix& w, WeightForm form, FloatMatrix& d) {
+  GradientOperands operands = gradient_operands(g, w, form);
+  multiply(quantize(operands.g, false, false), operands.w, nullptr, d);
 }
 
 /// op(a) · op(b) + bias + old in f64, and the error that a float implementation may have before it
