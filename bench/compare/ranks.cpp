@@ -116,28 +116,6 @@ std::vector<std::size_t> first_integers(std::size_t n) {
   return all;
 }
 
-// P(X <= k) for X of the binomial distribution with n trials of probability p.
-double binomial_cdf(std::size_t k, std::size_t n, double p) {
-  double total = 0;
-  for (std::size_t i = 0; i <= k; ++i) {
-    const auto x = static_cast<double>(i), m = static_cast<double>(n);
-    total += std::exp(std::lgamma(m + 1) - std::lgamma(x + 1) - std::lgamma(m - x + 1) +
-                      (i == 0 ? 0 : x * std::log(p)) + (i == n ? 0 : (m - x) * std::log1p(-p)));
-  }
-  return std::min(1.0, total);
-}
-
-// Finds the point in (0, 1) at which the function f, which falls from 1 to 0, has this value.
-template <class F>
-double solve_falling(F&& f, double value) {
-  double low = 0, high = 1;
-  for (int i = 0; i < 100; ++i) {
-    const double middle = 0.5 * (low + high);
-    (f(middle) > value ? low : high) = middle;
-  }
-  return 0.5 * (low + high);
-}
-
 }  // namespace
 
 std::string_view method_text(PMethod method) noexcept {
@@ -263,18 +241,6 @@ std::vector<double> holm(std::span<const double> p) {
     adjusted[order[i]] = least;
   }
   return adjusted;
-}
-
-Interval rate(std::size_t hits, std::size_t trials, double confidence) {
-  SWITCHBACK_ASSERT(trials > 0 && hits <= trials);
-  const double tail = (1 - confidence) / 2;
-  Interval result{static_cast<double>(hits) / static_cast<double>(trials), 0, 1};
-  if (hits > 0)
-    result.low =
-        solve_falling([&](double p) { return binomial_cdf(hits - 1, trials, p); }, 1 - tail);
-  if (hits < trials)
-    result.high = solve_falling([&](double p) { return binomial_cdf(hits, trials, p); }, tail);
-  return result;
 }
 
 double normal_cdf(double z) noexcept {

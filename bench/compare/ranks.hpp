@@ -62,9 +62,6 @@ Interval paired_shift(std::span<const double> differences, double confidence);
 /// the probability that any adjusted p-value is below α is at most α.
 std::vector<double> holm(std::span<const double> p);
 
-/// The Clopper-Pearson interval of a rate, of which `hits` of `trials` were observed.
-Interval rate(std::size_t hits, std::size_t trials, double confidence);
-
 /// The cumulative distribution function of the standard normal distribution.
 double normal_cdf(double z) noexcept;
 /// The quantile of the standard normal distribution for probability `p`, which must be within (0,

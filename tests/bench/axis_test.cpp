@@ -15,7 +15,6 @@ using AxisValues = std::vector<std::int64_t>;
 
 TEST(ValueAxis, NumbersAndRanges) {
   EXPECT_EQ(parse_axis("m=16").name, "m");
-  EXPECT_EQ(parse_axis("m=16").values, AxisValues{16});
   EXPECT_EQ(parse_axis("m=16:4096:*4").values, (AxisValues{16, 64, 256, 1024, 4096}));
   EXPECT_EQ(parse_axis("m=16:100:*4").values, (AxisValues{16, 64}));
   EXPECT_EQ(parse_axis("dim-in=256:1024:+256").values, (AxisValues{256, 512, 768, 1024}));
@@ -53,11 +52,6 @@ class Axes : public testing::Test {
 TEST_F(Axes, SidesMakeShapes) {
   apply({"--axis", "m=1,2", "--axis", "k=8", "--axis", "n=16:32:*2", "--shape", "7,7,7"});
   EXPECT_EQ(shapes, (std::vector<std::string>{"7,7,7", "1,8,16", "1,8,32", "2,8,16", "2,8,32"}));
-}
-
-TEST_F(Axes, OptionsGetTheirValues) {
-  apply({"--axis", "models=8:32:*2"});
-  EXPECT_EQ(models, (std::vector<int>{8, 16, 32}));
 }
 
 TEST_F(Axes, OptionsOfOneValueMakeCombinations) {

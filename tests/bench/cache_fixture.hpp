@@ -2,17 +2,13 @@
 // Test support: runs `switchback-bench cache` as users do, and makes caches for it.
 #pragma once
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "autotune/entries.hpp"
 #include "autotune/entry/candidate.hpp"
@@ -23,11 +19,9 @@
 #include "autotune/store/snapshot.hpp"
 #include "autotune/store/store.hpp"
 #include "autotune/tune.hpp"
+#include "bench/commands.hpp"
 #include "core/context_state.hpp"
-#include "support/temporary_directory.hpp"
 #include "switchback/linear.hpp"
-
-extern char** environ;
 
 namespace switchback::bench {
 
@@ -41,18 +35,20 @@ using test::put;
 inline constexpr const char* day = "2026-11-21T17:36:23Z";
 inline constexpr const char* next_day = "2026-11-22T17:36:23Z";
 
-struct Result {
-  int code = -1;
-  std::string out, err;
-};
-
-class Cache : public testing::Test {
+/// A test whose programs have this test's directories in their environment, and not the user's
+/// settings of the tuner.
+class Cache : public ProgramTest {
  protected:
   Cache() : context_({"cpu", 1, ""}), machine_(autotune::machine_of(context_.state())) {
     fs::create_directories(in("system"));
+    environment_ = {"-u",
+                    "SWITCHBACK_TUNE",
+                    "-u",
+                    "SWITCHBACK_TUNE_RECORD",
+                    "SWITCHBACK_TUNE_CACHE=" + cache().string(),
+                    "SWITCHBACK_TUNE_SYSTEM=" + in("system").string()};
   }
 
-  [[nodiscard]] fs::path in(const std::string& name) const { return directory_ / name; }
   [[nodiscard]] fs::path cache() const { return in("cache"); }
   [[nodiscard]] fs::path file(const autotune::Machine& machine) const {
     return autotune::cache_file(cache(), autotune::machine_name(machine));
@@ -64,55 +60,16 @@ class Cache : public testing::Test {
     arguments.insert(arguments.begin(), "cache");
     return run_program(arguments);
   }
-  /// Runs `switchback-bench` with this test's directories in its environment, and without the
-  /// user's switchback variables.
-  [[nodiscard]] Result run_program(const std::vector<std::string>& arguments) const {
-    std::vector<std::string> words{SWITCHBACK_BENCH_PROGRAM};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    std::vector<std::string> variables;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-      const std::string_view text = *variable;
-      if (!text.starts_with("SWITCHBACK_TUNE") && !text.starts_with("XDG_CACHE_HOME"))
-        variables.emplace_back(text);
-    }
-    variables.push_back("SWITCHBACK_TUNE_CACHE=" + cache().string());
-    variables.push_back("SWITCHBACK_TUNE_SYSTEM=" + in("system").string());
-    const auto pointers = [](std::vector<std::string>& texts) {
-      std::vector<char*> all;
-      all.reserve(texts.size() + 1);
-      for (std::string& text : texts)
-        all.push_back(text.data());
-      all.push_back(nullptr);
-      return all;
-    };
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-    constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC;
-    posix_spawn_file_actions_addopen(&files, 1, in("stdout").c_str(), flags, 0600);
-    posix_spawn_file_actions_addopen(&files, 2, in("stderr").c_str(), flags, 0600);
-    pid_t child = -1;
-    EXPECT_EQ(::posix_spawn(&child, SWITCHBACK_BENCH_PROGRAM, &files, nullptr,
-                            pointers(words).data(), pointers(variables).data()),
-              0);
-    posix_spawn_file_actions_destroy(&files);
-    int status = 0;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
-            content(in("stdout")), content(in("stderr"))};
-  }
   /// Runs `switchback-bench cache` with the device and the number of threads of this test's
   /// Context.
   [[nodiscard]] Result here(std::vector<std::string> arguments) const {
     arguments.insert(arguments.end(), {"--device", "cpu", "--threads", "1"});
     return run(arguments);
   }
-  static std::vector<json> lines(const std::string& text) {
-    std::vector<json> all;
-    std::istringstream stream(text);
-    for (std::string line; std::getline(stream, line);)
-      all.push_back(json::parse(line));
-    return all;
+  /// The first JSON object that the command prints.
+  [[nodiscard]] json json_here(std::vector<std::string> arguments) const {
+    arguments.emplace_back("--json");
+    return json_lines(here(arguments).out).at(0);
   }
   static json only(const std::vector<json>& all, const std::string& type) {
     json found;
@@ -194,11 +151,6 @@ class Cache : public testing::Test {
 
   Context context_;
   autotune::Machine machine_;
-  test::TemporaryDirectory directory_;
 };
-
-inline void expect_part(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in:\n" << text;
-}
 
 }  // namespace switchback::bench

@@ -15,78 +15,67 @@
 namespace switchback::bench {
 namespace {
 
-TEST(CopyLines, MovesEveryLineAndNothingElse) {
-  for (const Stores stores : {Stores::plain, Stores::streaming})
-    for (const int threads : {1, 3}) {
-      Context context({.device = "cpu", .threads = threads, .isa = {}});
-      constexpr std::int64_t bytes = (1 << 20) + 64 * 3;
-      core::AlignedBuffer from;
-      core::AlignedBuffer to;
-      from.reserve(bytes);
-      to.reserve(bytes + 64);
-      for (std::int64_t i = 0; i < bytes; ++i)
-        from.as<unsigned char>()[i] = static_cast<unsigned char>(i * 7 + i / 251);
-      for (std::int64_t i = 0; i < bytes + 64; ++i)
-        to.as<unsigned char>()[i] = 0xA5;
-      copy_lines(context, from.as<void>(), to.as<void>(), {bytes, bytes}, stores);
-      for (std::int64_t i = 0; i < bytes; ++i)
-        ASSERT_EQ(to.as<unsigned char>()[i], from.as<unsigned char>()[i]) << i;
-      for (std::int64_t i = bytes; i < bytes + 64; ++i)
-        ASSERT_EQ(to.as<unsigned char>()[i], 0xA5) << i;
-    }
+constexpr std::int64_t line_bytes = 64;
+
+/// A buffer with bytes that depend on their place, and a guard of a line after them.
+core::AlignedBuffer filled(std::int64_t bytes) {
+  core::AlignedBuffer buffer;
+  buffer.reserve(static_cast<std::size_t>(bytes + line_bytes));
+  for (std::int64_t i = 0; i < bytes + line_bytes; ++i)
+    buffer.as<unsigned char>()[i] = static_cast<unsigned char>(i * 31 + i / 977);
+  return buffer;
+}
+
+/// What a copy writes at a byte: the OR of the bytes that are read together, or the byte that is
+/// written several times.
+unsigned char expected_byte(const unsigned char* from, std::int64_t at, Traffic traffic) {
+  const std::int64_t out = at / line_bytes, byte = at % line_bytes;
+  if (traffic.read_bytes < traffic.write_bytes)
+    return from[out / (traffic.write_bytes / traffic.read_bytes) * line_bytes + byte];
+  const std::int64_t together = traffic.read_bytes / traffic.write_bytes;
+  unsigned char value = 0;
+  for (std::int64_t i = 0; i < together; ++i)
+    value |= from[(out * together + i) * line_bytes + byte];
+  return value;
+}
+
+TEST(CopyLines, CombinesWhatIsReadAndWritesNothingElse) {
+  constexpr std::int64_t lines = 5003;
+  for (const Traffic traffic : {Traffic{lines * line_bytes, lines * line_bytes},
+                                {4 * lines * line_bytes, lines * line_bytes},
+                                {lines * line_bytes, 4 * lines * line_bytes}})
+    for (const Stores stores : {Stores::plain, Stores::streaming})
+      for (const int threads : {1, 3}) {
+        Context context({.device = "cpu", .threads = threads, .isa = {}});
+        const core::AlignedBuffer from = filled(traffic.read_bytes),
+                                  to = filled(traffic.write_bytes);
+        const unsigned char* written = to.as<unsigned char>();
+        const std::vector<unsigned char> guard(written + traffic.write_bytes,
+                                               written + traffic.write_bytes + line_bytes);
+        copy_lines(context, from.as<void>(), to.as<void>(), traffic, stores);
+        for (std::int64_t i = 0; i < traffic.write_bytes; ++i)
+          ASSERT_EQ(written[i], expected_byte(from.as<unsigned char>(), i, traffic)) << i;
+        EXPECT_TRUE(std::equal(guard.begin(), guard.end(), written + traffic.write_bytes));
+      }
 }
 
 TEST(CopyLines, GathersRows) {
   Context context({.device = "cpu", .threads = 2, .isa = {}});
-  constexpr std::int64_t table_rows = 40, row_lines = 6, count = 3000;
+  constexpr std::int64_t table_rows = 40, row_bytes = 6 * line_bytes, count = 3000;
+  std::vector<std::int32_t> rows;
+  for (std::int32_t r = 0; r < count; ++r)
+    rows.push_back(r * 7 % table_rows);
   for (const Stores stores : {Stores::plain, Stores::streaming})
-    for (const std::int64_t written : {row_lines, row_lines / 2}) {
-      core::AlignedBuffer from, to;
-      from.reserve(table_rows * row_lines * 64);
-      to.reserve(count * written * 64);
-      for (std::int64_t i = 0; i < table_rows * row_lines * 64; ++i)
-        from.as<unsigned char>()[i] = static_cast<unsigned char>(i * 31 + i / 977);
-      std::vector<std::int32_t> rows;
-      for (std::int32_t r = 0; r < count; ++r)
-        rows.push_back(r * 7 % table_rows);
-      gather_lines(context, from.as<void>(), rows, to.as<void>(), {row_lines * 64, written * 64},
-                   stores);
-      const std::int64_t together = row_lines / written;
-      for (std::int64_t i = 0; i < count * written * 64; ++i) {
-        const std::int64_t line = i / 64 % written;
+    for (const std::int64_t written : {row_bytes, row_bytes / 2}) {
+      const core::AlignedBuffer from = filled(table_rows * row_bytes), to = filled(count * written);
+      gather_lines(context, from.as<void>(), rows, to.as<void>(), {row_bytes, written}, stores);
+      for (std::int64_t i = 0; i < count * written; ++i) {
         const unsigned char* const row =
-            from.as<unsigned char>() +
-            rows[static_cast<std::size_t>(i / 64 / written)] * row_lines * 64;
-        unsigned char want = 0;
-        for (std::int64_t j = 0; j < together; ++j)
-          want |= row[(line * together + j) * 64 + i % 64];
-        ASSERT_EQ(to.as<unsigned char>()[i], want) << i << " " << written;
+            from.as<unsigned char>() + rows[static_cast<std::size_t>(i / written)] * row_bytes;
+        ASSERT_EQ(to.as<unsigned char>()[i], expected_byte(row, i % written, {row_bytes, written}))
+            << i << " " << written;
       }
     }
-}
-
-TEST(CopyLines, CombinesLinesReadTogether) {
-  Context context({.device = "cpu", .threads = 2, .isa = {}});
-  constexpr std::int64_t lines = 5000;
-  core::AlignedBuffer from;
-  core::AlignedBuffer to;
-  from.reserve(lines * 4 * 64);
-  to.reserve(lines * 64);
-  for (std::int64_t i = 0; i < lines * 4 * 64; ++i)
-    from.as<unsigned char>()[i] = static_cast<unsigned char>(i * 31 + i / 977);
-  copy_lines(context, from.as<void>(), to.as<void>(), {lines * 4 * 64, lines * 64},
-             Stores::streaming);
-  const unsigned char* f = from.as<unsigned char>();
-  for (std::int64_t line = 0; line < lines; ++line)
-    for (std::int64_t b = 0; b < 64; ++b) {
-      const unsigned char* at = f + line * 4 * 64 + b;
-      ASSERT_EQ(to.as<unsigned char>()[line * 64 + b], at[0] | at[64] | at[128] | at[192]);
-    }
-  // copy_lines() writes each line that it reads to four lines.
-  copy_lines(context, to.as<void>(), from.as<void>(), {lines * 64, lines * 4 * 64}, Stores::plain);
-  for (std::int64_t line = 0; line < lines * 4; ++line)
-    for (std::int64_t b = 0; b < 64; ++b)
-      ASSERT_EQ(f[line * 64 + b], to.as<unsigned char>()[line / 4 * 64 + b]);
 }
 
 TEST(ReadLines, ReadsEveryWholeLineOnce) {

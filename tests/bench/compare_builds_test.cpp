@@ -2,7 +2,6 @@
 #include "bench/compare/compare_builds.hpp"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>  // NOLINT: mkdtemp is not of C++
 #include <unistd.h>
 
 #include <atomic>
@@ -15,6 +14,7 @@
 #include "bench/cli/cli.hpp"
 #include "bench/cli/signals.hpp"
 #include "bench/workload/record_file.hpp"
+#include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {
@@ -41,64 +41,59 @@ TEST(Contender, EnvironmentProgramAndArguments) {
 class CompareBuilds : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = testing::TempDir() + "compare_builds_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    directory = name;
-    errors = directory + "/stderr";
+    std::filesystem::create_directory(directory / "tmp");
     options.a = parse_contender(SWITCHBACK_PLANTED_PROGRAM, "");
     options.b = options.a;
     options.command = {"run", "--shape",  "4,64,64", "--fields", "standard_fwd", "--threads",
                        "1",   "--device", "cpu",     "--repeat", "10",           "--no-ceilings"};
     options.pairs = 2;
   }
-  void TearDown() override { std::filesystem::remove_all(directory); }
-  [[nodiscard]] CompareBuildsResult run() const {
-    StatusLine out(true);
-    return run_compare_builds(options, {}, {}, out);
-  }
-  /// The message of the Error that run() throws; empty if it throws none.
+  /// The message of the Error with which a comparison ends; empty if there is none.
   [[nodiscard]] std::string refusal() const {
+    StatusLine out(true);
     try {
-      static_cast<void>(run());
+      static_cast<void>(run_compare_builds(options, {}, {}, out));
     } catch (const Error& error) {
       return error.what();
     }
     return "";
   }
+  /// Runs the program, which makes its temporary files in the folder tmp.
   [[nodiscard]] ChildEnd command(const Words& arguments) const {
-    return run_child(
-        parse_contender("TMPDIR=" + directory + "/tmp " + SWITCHBACK_PLANTED_PROGRAM, ""),
-        arguments, errors);
+    return run_child(parse_contender("TMPDIR=" + temporary + " " + SWITCHBACK_PLANTED_PROGRAM, ""),
+                     arguments, errors);
   }
 
-  std::string directory, errors;
+  test::TemporaryDirectory directory;
+  std::string errors = directory / "stderr", temporary = directory / "tmp";
   CompareBuildsOptions options;
 };
 
-TEST_F(CompareBuilds, FindsWhatIsPlantedInOneSide) {
-  options.b.environment = {{"SWITCHBACK_PLANTED", "standard_fwd=900"}};
-  options.pairs = 8;
-  const CompareBuildsResult result = run();
-  EXPECT_EQ(result.pairs, 8);
-  EXPECT_EQ(result.end, CompareBuildsEnd::complete);
-  ASSERT_EQ(result.comparison.cases.size(), 1u);
-  const FieldComparison& f = result.comparison.cases[0].fields[0];
-  EXPECT_EQ(f.evidence.basis, Basis::pairs);
-  EXPECT_EQ(f.evidence.ref_count, 8u);
-  EXPECT_EQ(f.judgement.verdict, Verdict::slow) << f.evidence.ratio;
-  EXPECT_EQ(comparison_exit_code(result.comparison.counts(), false), exit_codes::slower);
-}
-
-TEST_F(CompareBuilds, KeepsTheRecordsOfBothSides) {
-  options.keep = directory + "/kept";
-  EXPECT_EQ(run().pairs, 2);
+TEST_F(CompareBuilds, TheCommandFindsWhatIsPlantedInOneSideAndKeepsTheRecordsOfBoth) {
+  options.keep = directory / "kept";
+  Words words{"compare-builds",
+              "--pairs",
+              "8",
+              "--quiet",
+              "--keep",
+              options.keep,
+              "TMPDIR=" + temporary,
+              "SWITCHBACK_PLANTED=standard_fwd=900",
+              "--"};
+  words.insert(words.end(), options.command.begin(), options.command.end());
+  EXPECT_EQ(command(words).code, exit_codes::slower) << read_file(errors);
+  EXPECT_TRUE(std::filesystem::is_empty(temporary));
+  std::vector<Side> sides;
   for (const char* name : {"/a.jsonl", "/b.jsonl"}) {
-    const Side side = load_side(options.keep + name);
+    const Side& side = sides.emplace_back(load_side(options.keep + name));
     ASSERT_EQ(side.cases.size(), 1u);
     EXPECT_TRUE(side.has_run_file);
-    EXPECT_EQ(side.cases[0].fields[0].runs.size(), 2u);
+    EXPECT_EQ(side.cases[0].fields[0].runs.size(), 8u);
     EXPECT_EQ(side.cases[0].fields[0].runs[0].times_ms.size(), 10u);
   }
+  const SideComparison again = compare(sides[0], sides[1], {}, {});
+  EXPECT_EQ(again.cases[0].fields[0].evidence.basis, Basis::pairs);
+  EXPECT_EQ(again.cases[0].fields[0].judgement.verdict, Verdict::slow);
   EXPECT_NE(refusal().find("it must be a new or an empty directory"), std::string::npos);
 }
 
@@ -110,32 +105,17 @@ TEST_F(CompareBuilds, RefusesWhatItCannotRun) {
   options.command.clear();
   EXPECT_NE(refusal().find("after '--'"), std::string::npos);
   options = before;
-  options.b.program = directory + "/none";
+  options.b.program = directory / "none";
   EXPECT_NE(refusal().find("cannot be started"), std::string::npos);
   options = before;
   options.b.arguments = {"--no-such-option"};
   const std::string message = refusal();
   EXPECT_NE(message.find("exit code 2"), std::string::npos) << message;
   EXPECT_NE(message.find("--no-such-option"), std::string::npos) << message;
-}
-
-TEST_F(CompareBuilds, TheCommandSetsExitCodesAndLeavesNothingBehind) {
-  std::filesystem::create_directory(directory + "/tmp");
-  Words words{"compare-builds",
-              "TMPDIR=" + directory + "/tmp",
-              "SWITCHBACK_PLANTED=standard_fwd=900",
-              "--pairs",
-              "8",
-              "--quiet",
-              "--"};
-  words.insert(words.end(), options.command.begin(), options.command.end());
-  EXPECT_EQ(command(words).code, exit_codes::slower) << read_file(errors);
-  EXPECT_TRUE(std::filesystem::is_empty(directory + "/tmp"));
   EXPECT_EQ(command({"compare-builds", "x"}).code, exit_codes::usage);
 }
 
 TEST_F(CompareBuilds, CtrlCEndsItCleanly) {
-  std::filesystem::create_directory(directory + "/tmp");
   const StopSignals signals;
   std::atomic<bool> over{false};
   std::thread stopper([&] {
@@ -154,7 +134,7 @@ TEST_F(CompareBuilds, CtrlCEndsItCleanly) {
   EXPECT_TRUE(end.interrupted);
   EXPECT_EQ(end.code, exit_codes::interrupted) << read_file(errors);
   EXPECT_NE(read_file(errors).find("of 100000 pairs were measured"), std::string::npos);
-  EXPECT_TRUE(std::filesystem::is_empty(directory + "/tmp"));
+  EXPECT_TRUE(std::filesystem::is_empty(temporary));
 }
 
 }  // namespace

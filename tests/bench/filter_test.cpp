@@ -11,50 +11,46 @@ namespace {
 const Case up = case_of_shape(1024, 1408, 6144);  // wm = dim_out / dim_in = 4.3636…, switch = false
 const Case down = case_of_shape(16, 4096, 1024);  // wm = dim_in / dim_out = 4, switch = true
 
-bool matches(const char* expression, const Case& c) {
-  return Filter(expression).matches(c);
-}
+struct Expression {
+  const char* text;
+  bool of_up, of_down;
+};
 
-TEST(Filter, ComparesNumbers) {
-  EXPECT_TRUE(matches("batch_size=1024", up));
-  EXPECT_FALSE(matches("batch_size=1024", down));
-  EXPECT_TRUE(matches("batch_size!=1024", down));
-  EXPECT_TRUE(matches("batch_size<=16", down));
-  EXPECT_FALSE(matches("batch_size<16", down));
-  EXPECT_TRUE(matches("batch_size>=1024", up));
-  EXPECT_FALSE(matches("batch_size>1024", up));
-  EXPECT_TRUE(matches("wm>4", up));
-  EXPECT_TRUE(matches("wm=4", down));
-}
-
-TEST(Filter, TakesRangesAndAlternatives) {
-  EXPECT_TRUE(matches("dim_in=1000..2000", up));
-  EXPECT_TRUE(matches("dim_in=1408..1408", up));
-  EXPECT_FALSE(matches("dim_in=1409..2000", up));
-  EXPECT_TRUE(matches("dim_in=1|4096", down));
-  EXPECT_TRUE(matches("dim_in=1..2|4000..5000", down));
-  EXPECT_FALSE(matches("dim_in!=1|4096", down));
-}
-
-TEST(Filter, KnowsTheDirection) {
-  EXPECT_TRUE(matches("switch=false", up));
-  EXPECT_TRUE(matches("switch=true", down));
-  EXPECT_TRUE(matches("switch!=true", up));
-}
-
-TEST(Filter, AllTermsMustHold) {
-  EXPECT_TRUE(matches("batch_size<=16, dim_out=1024", down));
-  EXPECT_FALSE(matches("batch_size<=16,dim_out=1025", down));
-}
-
-TEST(Filter, MatchesIdsByPartOrPattern) {
-  EXPECT_TRUE(matches("16x4096", down));
-  EXPECT_TRUE(matches("x4096x", down));
-  EXPECT_TRUE(matches("*x4096x*", down));
-  EXPECT_TRUE(matches("1?x4096x1024", down));
-  EXPECT_FALSE(matches("4096*", down));
-  EXPECT_TRUE(matches("*", up));
-  EXPECT_FALSE(matches("1?x*", up));
+TEST(Filter, MatchesByNumbersDirectionAndId) {
+  const std::vector<Expression> all = {{"batch_size=1024", true, false},
+                                       {"batch_size!=1024", false, true},
+                                       {"batch_size<=16", false, true},
+                                       {"batch_size<16", false, false},
+                                       {"batch_size>=1024", true, false},
+                                       {"batch_size>1024", false, false},
+                                       {"wm>4", true, false},
+                                       {"wm=4", false, true},
+                                       // ranges and alternatives
+                                       {"dim_in=1000..2000", true, false},
+                                       {"dim_in=1408..1408", true, false},
+                                       {"dim_in=1409..2000", false, false},
+                                       {"dim_in=1|4096", false, true},
+                                       {"dim_in=1..2|4000..5000", false, true},
+                                       {"dim_in!=1|4096", true, false},
+                                       // the direction
+                                       {"switch=false", true, false},
+                                       {"switch=true", false, true},
+                                       {"switch!=true", true, false},
+                                       // all terms must hold
+                                       {"batch_size<=16, dim_out=1024", false, true},
+                                       {"batch_size<=16,dim_out=1025", false, false},
+                                       // a part of the id, or a pattern for all of it
+                                       {"16x4096", false, true},
+                                       {"x4096x", false, true},
+                                       {"*x4096x*", false, true},
+                                       {"1?x4096x1024", false, true},
+                                       {"4096*", false, false},
+                                       {"*", true, true},
+                                       {"1?x*", false, true}};
+  for (const Expression& expression : all) {
+    EXPECT_EQ(Filter(expression.text).matches(up), expression.of_up) << expression.text;
+    EXPECT_EQ(Filter(expression.text).matches(down), expression.of_down) << expression.text;
+  }
 }
 
 TEST(Filter, NamesWhatIsWrong) {

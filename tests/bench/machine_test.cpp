@@ -9,27 +9,16 @@ namespace switchback::bench {
 namespace {
 
 nlohmann::ordered_json machine(const std::string& isa, int threads) {
-  ContextOptions options;
-  options.device = "cpu";
-  options.threads = threads;
-  options.isa = isa;
-  const Context context(options);
-  return machine_json(context);
+  return machine_json(Context({"cpu", threads, isa}));
 }
 
 TEST(Machine, SaysWhatANumberWasMeasuredOn) {
   const auto json = machine("", 2);
   for (const char* key : {"device", "cpu", "isa", "threads_backend", "os", "kernel", "compiler",
-                          "build_type", "sanitizer", "tool_version", "tool_commit"}) {
-    ASSERT_TRUE(json.contains(key)) << key;
-    EXPECT_TRUE(json[key].is_string()) << key;
-    EXPECT_FALSE(json[key].get<std::string>().empty()) << key;
-  }
-  for (const char* key :
-       {"cores", "threads", "l1d_bytes", "l2_bytes", "l3_bytes", "memory_bytes"}) {
-    ASSERT_TRUE(json.contains(key)) << key;
-    EXPECT_TRUE(json[key].is_number_unsigned() || json[key].is_number_integer()) << key;
-  }
+                          "build_type", "sanitizer", "tool_version", "tool_commit"})
+    EXPECT_NE(json.at(key).get<std::string>(), "") << key;
+  for (const char* key : {"cores", "threads", "l1d_bytes", "l2_bytes", "l3_bytes", "memory_bytes"})
+    EXPECT_TRUE(json.at(key).is_number_integer()) << key;
   EXPECT_EQ(json["device"], "cpu");
   EXPECT_EQ(json["threads"], 2);
   EXPECT_GE(json["cores"], 1);

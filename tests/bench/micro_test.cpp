@@ -1,121 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
+// Tests of the benches of `micro` on the CPU and on the emulated device, whose memory this program
+// cannot read directly, and of the commands `verify`, `info` and `micro`.
 #include "bench/micro/micro.hpp"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <thread>
 
-#include "bench/cli/cli.hpp"
+#include "bench/commands.hpp"
 #include "bench/micro/benches.hpp"
 #include "studies/micro/models.hpp"
-#include "support/temporary_directory.hpp"
 #include "support/tuning.hpp"
 
 namespace switchback::bench {
 namespace {
 
-MicroOptions tiny() {
-  MicroOptions options;
-  options.shapes = {{8, 64, 48}};
-  options.min_time_s = 1e-3;
+ContextOptions on(const std::string& device) {
+  ContextOptions options;
+  options.device = device;
+  options.threads = 2;
   return options;
 }
 
-void expect_measured(const RaceRow& row) {
-  SCOPED_TRACE(row.bench + " " + row.subject + " " + row.variant);
-  EXPECT_GE(row.subject_ms.count, 3);  // also on a busy machine: fewer samples have no spread
-  EXPECT_GT(row.subject_ms.median_ms, 0);
-  EXPECT_GT(row.rival_ms.median_ms, 0);
-  EXPECT_FALSE(row.rival.empty());
-  EXPECT_TRUE(std::isfinite(row.ratio.median));
-  EXPECT_GT(row.ratio.median, 0);
-  const auto json = nlohmann::ordered_json::parse(to_json(row).dump());
-  EXPECT_EQ(json["type"], "micro");
-  EXPECT_EQ(json["bench"], row.bench);
-  EXPECT_DOUBLE_EQ(json["ratio"].get<double>(), row.ratio.median);
-  EXPECT_EQ(json["disturbed"], row.disturbance.in_doubt());
-  for (const char* count : {"discarded_rounds", "disturbed_rounds", "preempted_rounds",
-                            "loaded_rounds", "slow_clock_rounds"})
-    EXPECT_TRUE(json[count].is_number_integer()) << count;
+/// Options for one small shape. The emulated device is slow, so it gets a smaller one.
+MicroOptions tiny(const std::string& device = "cpu") {
+  MicroOptions options;
+  options.shapes = {device == "cpu" ? MicroShape{8, 64, 48} : MicroShape{8, 32, 16}};
+  options.min_time_s = device == "cpu" ? 1e-3 : 1e-6;
+  options.dtype = DType::bf16;
+  return options;
 }
 
-TEST(Micro, GemmMeasuresBothSidesAndTheirShareOfTheCeiling) {
-  Context context({.device = "cpu", .threads = 2, .isa = {}});
-  std::set<std::string> variants;
-  micro_gemm(context, {tiny()}, [&](const RaceRow& row) {
-    expect_measured(row);
-    variants.insert(row.variant);
-    EXPECT_GT(row.gop_s, 0);
-    EXPECT_GT(row.share.value().median, 0);
-    EXPECT_TRUE(std::isfinite(row.share->median));
-    EXPECT_FALSE(row.ceiling.empty());
-    EXPECT_EQ(row.output, DType::f32);
-    EXPECT_EQ(row.read_share.has_value(), row.variant == "int8");
-    if (row.read_share) {
-      EXPECT_GT(row.read_share->median, 0);
+/// The rows of a bench. Each must be a measurement of a subject and its rival.
+template <class Bench, class Options>
+std::vector<RaceRow> rows_of(Bench bench, const std::string& device, const Options& options) {
+  Context context(on(device));
+  std::vector<RaceRow> rows;
+  bench(context, options, [&](const RaceRow& row) {
+    SCOPED_TRACE(device + " " + row.bench + " " + row.subject + " " + row.variant);
+    EXPECT_GE(row.subject_ms.count, 3);  // also on a busy machine: fewer samples have no spread
+    EXPECT_GT(row.subject_ms.median_ms, 0);
+    EXPECT_GT(row.rival_ms.median_ms, 0);
+    EXPECT_FALSE(row.rival.empty());
+    EXPECT_TRUE(std::isfinite(row.ratio.median));
+    EXPECT_GT(row.ratio.median, 0);
+    const auto json = nlohmann::json::parse(to_json(row).dump());
+    EXPECT_EQ(json["type"], "micro");
+    EXPECT_EQ(json["bench"], row.bench);
+    EXPECT_DOUBLE_EQ(json["ratio"].get<double>(), row.ratio.median);
+    EXPECT_EQ(json["disturbed"], row.disturbance.in_doubt());
+    for (const char* count : {"discarded_rounds", "disturbed_rounds", "preempted_rounds",
+                              "loaded_rounds", "slow_clock_rounds"})
+      EXPECT_TRUE(json[count].is_number_integer()) << count;
+    rows.push_back(row);
+  });
+  return rows;
+}
+
+void weight_gradient(Context& context, const MicroOptions& options, const RaceSink& sink) {
+  micro_weight_gradient(context, options, sink);
+}
+
+/// The subjects of rows with the type that tiny() asks for.
+std::multiset<std::string> subjects_of(const std::vector<RaceRow>& rows) {
+  std::multiset<std::string> subjects;
+  for (const RaceRow& row : rows) {
+    EXPECT_EQ(row.dtype, DType::bf16) << row.subject;
+    subjects.insert(row.subject);
+  }
+  return subjects;
+}
+
+/// The number of different subjects.
+std::size_t kinds_of(const std::vector<RaceRow>& rows) {
+  std::set<std::string> subjects;
+  for (const RaceRow& row : rows)
+    subjects.insert(row.subject);
+  return subjects.size();
+}
+
+// Only a CPU has a ceiling.
+TEST(Micro, GemmMeasuresEveryOutputOfBothSidesAndTheirShareOfTheCeiling) {
+  for (const std::string device : {"cpu", "emulated:0"})
+    for (const bool cold : {false, true}) {
+      GemmOptions options{tiny(device)};
+      options.outputs = {DType::bf16, DType::f32, DType::f16};
+      options.cold = cold;
+      options.cold_bytes = 1 << 20;
+      std::map<std::string, std::vector<DType>> outputs;  // of each int8 engine
+      std::set<std::string> variants;
+      for (const RaceRow& row : rows_of(micro_gemm, device, options)) {
+        variants.insert(row.variant);
+        if (row.variant == "int8") outputs[row.subject].push_back(row.output.value());
+        EXPECT_GT(row.gop_s, 0);
+        EXPECT_EQ(to_json(row)["output"], std::string(dtype_name(row.output.value())));
+        const bool has_ceiling = device == "cpu";
+        EXPECT_EQ(row.ceiling.empty(), !has_ceiling);
+        EXPECT_EQ(row.share.has_value(), has_ceiling);
+        EXPECT_EQ(row.read_share.has_value(), has_ceiling && row.variant == "int8");
+        for (const std::optional<measure::Middle>& share : {row.share, row.read_share})
+          EXPECT_GT(share.value_or(measure::Middle{1, 0}).median, 0);
+      }
+      EXPECT_EQ(variants, (std::set<std::string>{"int8", "f32"}));
+      for (const auto& [engine, written] : outputs)
+        EXPECT_EQ(written, options.outputs) << engine;
     }
-  });
-  EXPECT_EQ(variants, (std::set<std::string>{"int8", "f32"}));
-}
-
-TEST(Micro, GemmMeasuresEveryOutputCold) {
-  Context context({.device = "cpu", .threads = 2, .isa = {}});
-  GemmOptions options{tiny()};
-  options.outputs = {DType::bf16, DType::f32, DType::f16};
-  options.cold = true;
-  options.cold_bytes = 1 << 20;
-  std::map<std::string, std::vector<DType>> outputs;
-  micro_gemm(context, options, [&](const RaceRow& row) {
-    expect_measured(row);
-    if (row.variant == "int8") outputs[row.subject].push_back(row.output.value());
-    EXPECT_EQ(to_json(row)["output"], std::string(dtype_name(row.output.value())));
-  });
-  EXPECT_FALSE(outputs.empty());
-  for (const auto& [engine, written] : outputs)
-    EXPECT_EQ(written, options.outputs) << engine;
 }
 
 // With cold caches every bench alternates between copies of its operands; see measure::Turns.
 TEST(Micro, EveryBenchRunsCold) {
-  Context context({.device = "cpu", .threads = 1, .isa = {}});
   MicroOptions options = tiny();
   options.cold = true;
   options.cold_bytes = 1 << 18;
   measure::DisturbanceWatch watch(1);
   options.watch = &watch;
-  int rows = 0;
-  const auto count = [&](const RaceRow& row) {
-    expect_measured(row);
-    EXPECT_GE(row.disturbance.rounds, row.subject_ms.count);
-    ++rows;
-  };
-  micro_layer(context, options, count);
-  micro_weight_gradient(context, options, count);
-  micro_activation(context, options, count);
-  micro_experts(context, options, count);
-  EXPECT_GE(rows, 12);
-  EXPECT_GT(watch.total().rounds, rows);
+  std::size_t all = 0;
+  for (const auto bench : {micro_layer, micro_activation, micro_experts}) {
+    const std::vector<RaceRow> rows = rows_of(bench, "cpu", options);
+    for (const RaceRow& row : rows)
+      EXPECT_GE(row.disturbance.rounds, row.subject_ms.count);
+    all += rows.size();
+  }
+  all += rows_of(weight_gradient, "cpu", options).size();
+  EXPECT_GE(all, 12u);
+  EXPECT_GT(watch.total().rounds, static_cast<std::int64_t>(all));
 }
 
 TEST(Micro, LayerMeasuresForwardAndStep) {
-  Context context({.device = "cpu", .threads = 1, .isa = {}});
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    MicroOptions options = tiny();
-    options.dtype = dtype;
-    std::multiset<std::string> subjects;
-    micro_layer(context, options, [&](const RaceRow& row) {
-      expect_measured(row);
-      EXPECT_EQ(row.dtype, dtype);
-      subjects.insert(row.subject);
-    });
+  for (const std::string device : {"cpu", "emulated:0"}) {
+    const auto subjects = subjects_of(rows_of(micro_layer, device, tiny(device)));
     EXPECT_EQ(subjects.count("forward, W codes cached"), 2u);
     EXPECT_EQ(subjects.count("forward, W quantized every call"), 2u);
     EXPECT_EQ(subjects.count("full step, W new"), 3u);
@@ -124,28 +142,24 @@ TEST(Micro, LayerMeasuresForwardAndStep) {
 }
 
 TEST(Micro, LayerMeasuresARotationWhereKIsAMultipleOfItsGroup) {
-  Context context({.device = "cpu", .threads = 1, .isa = {}});
   MicroOptions options = tiny();
+  options.dtype = DType::f32;
   options.shapes.front() = {3, 512, 16};
   int rows = 0;
-  micro_layer(context, options, [&](const RaceRow& row) {
-    if (row.subject != "forward, W codes cached, rotation 256") return;
-    expect_measured(row);
+  for (const RaceRow& row : rows_of(micro_layer, "cpu", options)) {
+    if (row.subject != "forward, W codes cached, rotation 256") continue;
     EXPECT_EQ(row.rival, "the layer without");
     ++rows;
-  });
+  }
   EXPECT_EQ(rows, 1);
 }
 
 TEST(Micro, ExpertsAreMeasuredAgainstALoopAndABound) {
-  Context context({.device = "cpu", .threads = 2, .isa = {}});
   MicroOptions options = tiny();
   options.shapes.front().batch = 20;
   std::set<std::pair<std::string, std::string>> rows;
-  micro_experts(context, options, [&](const RaceRow& row) {
-    expect_measured(row);
+  for (const RaceRow& row : rows_of(micro_experts, "cpu", options))
     rows.emplace(row.variant, row.rival);
-  });
   // The shape has 20 tokens: more than 8 experts, fewer than 64.
   const std::set<std::pair<std::string, std::string>> want = {
       {"8 of 8 experts", "loop of products"},
@@ -158,99 +172,91 @@ TEST(Micro, ExpertsAreMeasuredAgainstALoopAndABound) {
 }
 
 TEST(Micro, ModelsMeasuresEveryOperationAgainstItsFloor) {
-  Context context({.device = "cpu", .threads = 2, .isa = {}});
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    MicroOptions options = tiny();
-    options.dtype = dtype;
-    std::set<std::string> operations;
-    micro_models(context, options, [&](const RaceRow& row) {
-      expect_measured(row);
-      EXPECT_EQ(row.bench, "models");
-      EXPECT_EQ(row.dtype, dtype);
-      const bool gathers = row.subject == "embedding: forward";
-      EXPECT_EQ(row.rival.starts_with("gather"), gathers) << row.rival;
-      EXPECT_EQ(row.rival.starts_with("copy") || row.rival == "reading" || gathers,
-                row.variant == "memory")
-          << row.rival;
-      operations.insert(row.subject);
-      // An operation's floor is the time for its memory traffic or for its arithmetic. For these
-      // operations the machine decides which of the two is longer.
-      EXPECT_TRUE(row.variant != "arithmetic" || row.subject.starts_with("attention") ||
-                  row.subject.starts_with("gelu") || row.subject.starts_with("swiglu") ||
-                  row.subject == "dropout")
-          << row.subject;
-    });
-    EXPECT_EQ(operations.size(), 20u);
+  const std::vector<RaceRow> rows = rows_of(micro_models, "cpu", tiny());
+  EXPECT_EQ(kinds_of(rows), 20u);
+  for (const RaceRow& row : rows) {
+    EXPECT_EQ(row.bench, "models");
+    EXPECT_EQ(row.dtype, DType::bf16);
+    const bool gathers = row.subject == "embedding: forward";
+    EXPECT_EQ(row.rival.starts_with("gather"), gathers) << row.rival;
+    EXPECT_EQ(row.rival.starts_with("copy") || row.rival == "reading" || gathers,
+              row.variant == "memory")
+        << row.rival;
+    // An operation's floor is the time for its memory traffic or for its arithmetic. For these
+    // operations the machine decides which of the two is longer.
+    EXPECT_TRUE(row.variant != "arithmetic" || row.subject.starts_with("attention") ||
+                row.subject.starts_with("gelu") || row.subject.starts_with("swiglu") ||
+                row.subject == "dropout")
+        << row.subject;
   }
-  MicroOptions odd = tiny();
-  odd.shapes.front().dim_in = 63;
-  EXPECT_THROW(micro_models(context, odd, [](const RaceRow&) {}), Error);
+  MicroOptions options = tiny();
+  options.shapes = {{1, 4, 4}};
+  const std::vector<RaceRow> of_device = rows_of(micro_models, "emulated:0", options);
+  EXPECT_EQ(kinds_of(of_device), 20u);
+  for (const RaceRow& row : of_device)
+    EXPECT_TRUE(row.variant != "memory" || row.rival == "copy") << row.subject;
+  options.shapes.front().dim_in = 63;
+  EXPECT_THROW(rows_of(micro_models, "cpu", options), Error);
 }
 
 TEST(Micro, ActivationMeasuresFusedAgainstSeparate) {
-  Context context({.device = "cpu", .threads = 2, .isa = {}});
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    MicroOptions options = tiny();
-    options.dtype = dtype;
-    std::multiset<std::string> subjects;
-    micro_activation(context, options, [&](const RaceRow& row) {
-      expect_measured(row);
-      subjects.insert(row.subject);
-      EXPECT_EQ(row.bench, "activation");
-      EXPECT_EQ(row.dtype, dtype);
-      EXPECT_FALSE(row.rival.empty());
-    });
+  for (const std::string device : {"cpu", "emulated:0"}) {
+    const std::vector<RaceRow> rows = rows_of(micro_activation, device, tiny(device));
+    EXPECT_EQ(rows.front().bench, "activation");
     // Every operation is measured with both forms of GELU. The MLP step is compared with separate
     // operations and with standard layers.
     for (const char* subject : {"forward + quantize", "backward + quantize + sums", "MLP step"})
-      EXPECT_EQ(subjects.count(subject), 2u * options.shapes.size()) << subject;
+      EXPECT_EQ(subjects_of(rows).count(subject), 2u) << subject;
   }
 }
 
 TEST(Micro, QuantizeMeasuresEveryOperationAgainstACopy) {
-  Context context({.device = "cpu", .threads = 2, .isa = {}});
   QuantizeOptions options{tiny()};
   options.quantize_bytes = 1 << 18;
-  std::set<std::string> subjects;
-  micro_quantize(context, options, [&](const RaceRow& row) {
-    expect_measured(row);
-    subjects.insert(row.subject);
+  const std::vector<RaceRow> rows = rows_of(micro_quantize, "cpu", options);
+  EXPECT_EQ(kinds_of(rows), 17u);
+  for (const RaceRow& row : rows) {
     // A fingerprint writes nothing, so it is compared with reading instead of copying.
     EXPECT_TRUE(row.rival.starts_with(row.subject == "fingerprint" ? "read" : "copy")) << row.rival;
     EXPECT_GT(row.gb_s, 0);
-  });
-  EXPECT_EQ(subjects.size(), 17u);
+  }
+  QuantizeOptions on_device{tiny("emulated:0")};
+  on_device.quantize_bytes = 1 << 15;
+  const std::vector<RaceRow> of_device = rows_of(micro_quantize, "emulated:0", on_device);
+  EXPECT_EQ(kinds_of(of_device), 16u);  // all but the fingerprint, which only the CPU has
+  for (const RaceRow& row : of_device)
+    EXPECT_EQ(row.rival, "copy") << row.subject;
 }
 
 TEST(Micro, WeightGradientHasItsProductAndTheWhole) {
-  Context context({.device = "cpu", .threads = 1, .isa = {}});
   std::set<std::string> variants;
-  micro_weight_gradient(context, tiny(), [&](const RaceRow& row) {
-    expect_measured(row);
+  for (const RaceRow& row : rows_of(weight_gradient, "cpu", tiny())) {
     variants.insert(row.variant);
     EXPECT_GT(row.gop_s, 0);
     // Only the product alone has a share of the machine's arithmetic ceiling.
     EXPECT_EQ(row.share.has_value(), row.variant == "product");
-    EXPECT_FALSE(row.rival.empty());
-  });
+  }
   EXPECT_EQ(variants.count("whole"), 1u);
 }
 
+// On the CPU, calls are also compared with plain loops, and their allocations are counted.
 TEST(Micro, CallMeasuresBothLanguagesAgainstPlainLoops) {
-  Context context({.device = "cpu", .threads = 1, .isa = {}});
-  allocations_so_far = []() noexcept { return std::int64_t{0}; };
-  std::set<std::string> rows;
-  micro_call(context, tiny(), [&](const CallRow& row) {
-    rows.insert(row.what + ", " + row.how);
-    EXPECT_GT(row.ns.median, 0);
-    EXPECT_EQ(row.allocations, 0.0);
-  });
-  allocations_so_far = nullptr;
-  std::set<std::string> want;
-  for (const char* what : {"forward, W codes cached", "training step, W new"})
-    for (const char* how : {"C++", "C", "plain loops"})
-      want.insert(std::string(what) + ", " + how);
-  EXPECT_EQ(rows, want);
+  for (const std::string device : {"cpu", "emulated:0"}) {
+    Context context(on(device));
+    allocations_so_far = []() noexcept { return std::int64_t{0}; };
+    std::set<std::string> rows;
+    micro_call(context, tiny(device), [&](const CallRow& row) {
+      rows.insert(row.what + ", " + row.how);
+      EXPECT_GT(row.ns.median, 0);
+      EXPECT_EQ(row.allocations, 0.0);
+    });
+    allocations_so_far = nullptr;
+    std::set<std::string> want;
+    for (const char* what : {"forward, W codes cached", "training step, W new"})
+      for (const std::string how : {"C++", "C", "plain loops"})
+        if (device == "cpu" || how != "plain loops") want.insert(what + (", " + how));
+    EXPECT_EQ(rows, want);
+  }
 }
 
 TEST(Micro, FastestIsOfTheMedian) {
@@ -278,159 +284,76 @@ TEST(Micro, ReferenceEngineIsNoRivalUnlessAlone) {
             std::vector<std::string>{"reference"});
 }
 
-// Runs switchback-bench with these arguments in this process.
-int cli(std::vector<const char*> arguments) {
-  arguments.insert(arguments.begin(), "switchback-bench");
-  return run_cli(static_cast<int>(arguments.size()), arguments.data());
-}
-
-struct Captured {
-  int code;
-  std::string out;
-};
-Captured captured(const std::vector<const char*>& arguments) {
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  const int code = cli(arguments);
-  ::testing::internal::GetCapturedStderr();
-  return {code, ::testing::internal::GetCapturedStdout()};
+/// The lines of JSON that the command prints.
+std::vector<nlohmann::json> lines_of(const std::vector<std::string>& arguments) {
+  const Result result = run_here(arguments);
+  EXPECT_EQ(result.code, exit_codes::ok) << result.err;
+  return json_lines(result.out);
 }
 
 TEST(Commands, VerifyPasses) {
-  const Captured c = captured({"verify", "--device", "cpu", "--threads", "2", "--shape", "5,33,17",
-                               "--dtype", "bf16", "--data", "normal,nonfinite"});
-  EXPECT_EQ(c.code, exit_codes::ok);
-  EXPECT_NE(c.out.find("PASSED"), std::string::npos) << c.out;
+  const Result result = run_here({"verify", "--device", "cpu", "--threads", "2", "--shape",
+                                  "5,33,17", "--dtype", "bf16", "--data", "normal,nonfinite"});
+  EXPECT_EQ(result.code, exit_codes::ok);
+  expect_part(result.out, "PASSED");
 }
 
 TEST(Commands, VerifyWritesJsonLines) {
-  const auto path = std::filesystem::path(::testing::TempDir()) / "switchback_verify_test.jsonl";
-  const std::string file = path.string();
-  const Captured c = captured(
-      {"verify", "--shape", "3,8,4", "--mode", "rowwise", "--json", "--out", file.c_str()});
-  EXPECT_EQ(c.code, exit_codes::ok);
-  std::ifstream stream(path);
-  std::string line;
-  std::string all;
-  std::vector<std::string> types;
-  while (std::getline(stream, line)) {
-    const auto json = nlohmann::ordered_json::parse(line);
-    types.push_back(json["type"]);
-    if (json["type"] == "check") {
-      EXPECT_EQ(json["op"], "layer");
-      EXPECT_EQ(json["mode"], "rowwise");
-    }
-    all += line + "\n";
+  const test::TemporaryDirectory directory;
+  const std::string file = directory / "verify.jsonl";
+  const auto lines =
+      lines_of({"verify", "--shape", "3,8,4", "--mode", "rowwise", "--json", "--out", file});
+  ASSERT_GT(lines.size(), 2u);
+  EXPECT_EQ(lines.front()["type"], "verify_start");
+  EXPECT_EQ(lines.back()["type"], "verify_end");
+  for (std::size_t i = 1; i + 1 < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["type"], "check");
+    EXPECT_EQ(lines[i]["op"], "layer");
+    EXPECT_EQ(lines[i]["mode"], "rowwise");
   }
-  ASSERT_GT(types.size(), 2u);
-  EXPECT_EQ(types.front(), "verify_start");
-  EXPECT_EQ(types.back(), "verify_end");
-  EXPECT_EQ(c.out, all);
-  std::filesystem::remove(path);
-}
-
-TEST(Commands, UsageAndDeviceErrorsHaveTheirCodes) {
-  const std::vector<std::vector<const char*>> usage = {{"verify", "--shape", "1,2"},
-                                                       {"verify", "--dtype", "int8"},
-                                                       {"verify", "--mode", "auto"},
-                                                       {"verify", "nothing"},
-                                                       {"verify", "--data", "nothing"},
-                                                       {"verify", "--isa", "nothing"},
-                                                       {"verify", "--engine", "nothing"},
-                                                       {"verify", "--nothing"},
-                                                       {"micro", "nothing"},
-                                                       {"micro", "--dtype", "s8"},
-                                                       {"micro", "--output", "s32"},
-                                                       {"micro", "--min-time", "soon"},
-                                                       {"micro", "--only", "no such operation"},
-                                                       {"info", "--threads", "-1"}};
-  for (const auto& arguments : usage)
-    EXPECT_EQ(captured(arguments).code, exit_codes::usage)
-        << arguments[0] << " " << arguments[1] << " " << arguments.back();
-  EXPECT_EQ(captured({"verify", "--device", "cuda:7"}).code, exit_codes::device);
-  EXPECT_EQ(captured({"info", "--device", "cuda:7"}).code, exit_codes::device);
-  EXPECT_EQ(captured({"micro", "--device", "cuda:7"}).code, exit_codes::device);
-  EXPECT_EQ(captured({"verify", "--shape", "1,1,1", "--out", "no/such/directory/file"}).code,
-            exit_codes::failed);
+  EXPECT_EQ(json_lines(read_file(file)), lines);
 }
 
 TEST(Commands, InfoIsOneJsonDocument) {
-  const Captured c = captured({"info", "--json", "--no-ceilings"});
-  EXPECT_EQ(c.code, exit_codes::ok);
-  const auto json = nlohmann::ordered_json::parse(c.out);
+  const Result result = run_here({"info", "--json", "--no-ceilings"});
+  EXPECT_EQ(result.code, exit_codes::ok);
+  const auto json = nlohmann::json::parse(result.out);
   EXPECT_EQ(json["machine"]["device"], "cpu");
-  EXPECT_FALSE(json["engines"]["int8 products"].empty());
-  EXPECT_FALSE(json["engines"]["floating point products"].empty());
-  EXPECT_FALSE(json["engines"]["quantize"].empty());
+  for (const char* operations : {"int8 products", "floating point products", "quantize"})
+    EXPECT_FALSE(json["engines"][operations].empty()) << operations;
   for (const auto& list : json["engines"])
     for (const auto& engine : list)
       EXPECT_NE(engine["available"].get<bool>(), !engine["reason"].get<std::string>().empty());
   EXPECT_FALSE(json.contains("ceilings"));
-  const Captured text = captured({"info", "--no-ceilings"});
-  EXPECT_EQ(text.code, exit_codes::ok);
-  EXPECT_NE(text.out.find("reference"), std::string::npos);
+  expect_part(run_here({"info", "--no-ceilings"}).out, "reference");
 }
 
 TEST(Commands, MicroLayerTunesModeAutoIfAsked) {
   const test::Tuning tuning;
   const test::TemporaryDirectory cache;
-  const std::string directory = cache.path().string();
-  const auto rows_of_auto = [&](std::vector<const char*> more) {
-    std::vector<const char*> arguments = {"micro",      "layer", "--shape",   "4,32,16", "--json",
-                                          "--min-time", "1ms",   "--threads", "1"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Captured c = captured(arguments);
-    EXPECT_EQ(c.code, exit_codes::ok);
-    std::istringstream lines(c.out);
-    std::string line;
-    std::vector<std::string> subjects;
-    while (std::getline(lines, line)) {
-      const auto json = nlohmann::ordered_json::parse(line);
-      if (json["type"] != "micro" || !json["variant"].get<std::string>().starts_with("auto: "))
-        continue;
-      EXPECT_EQ(json["rival"]["name"], "a layer in mode standard");
-      EXPECT_GT(json["ratio"].get<double>(), 0.0);
-      subjects.push_back(json["subject"]["name"]);
-    }
-    return subjects;
-  };
-  EXPECT_TRUE(rows_of_auto({}).empty());
-  EXPECT_EQ(rows_of_auto({"--tune", "0.2", "--cache", directory.c_str()}),
-            (std::vector<std::string>{"full step, W new", "full step, W new, dW in int8"}));
-  EXPECT_NE(captured({"micro", "layer", "--shape", "4,32,16", "--tune", "-1"}).code,
-            exit_codes::ok);
-}
-
-TEST(Commands, MicroWritesRows) {
-  const Captured c = captured({"micro", "gemm", "layer", "--shape", "4,32,16", "--min-time", "1ms",
-                               "--threads", "1", "--json"});
-  EXPECT_EQ(c.code, exit_codes::ok);
-  std::istringstream lines(c.out);
-  std::string line;
-  std::set<std::string> types;
-  while (std::getline(lines, line)) {
-    const auto json = nlohmann::ordered_json::parse(line);
-    types.insert(json["type"]);
-    if (json["type"] == "micro") {
-      EXPECT_EQ(json["dim_in"], 32);
-      EXPECT_NE(json["bench"], "quantize");
-    }
+  std::vector<std::string> subjects;
+  for (const auto& line :
+       lines_of({"micro", "layer", "--shape", "4,32,16", "--json", "--min-time", "1ms", "--threads",
+                 "1", "--tune", "0.2", "--cache", cache.path()})) {
+    if (line["type"] != "micro" || !line["variant"].get<std::string>().starts_with("auto: "))
+      continue;
+    EXPECT_EQ(line["rival"]["name"], "a layer in mode standard");
+    EXPECT_GT(line["ratio"].get<double>(), 0.0);
+    subjects.push_back(line["subject"]["name"]);
   }
-  EXPECT_EQ(types, (std::set<std::string>{"micro_start", "micro", "micro_end"}));
+  EXPECT_EQ(subjects,
+            (std::vector<std::string>{"full step, W new", "full step, W new, dW in int8"}));
 }
 
 TEST(Commands, MicroMeasuresTheOperationsThatAreAskedFor) {
-  const Captured c =
-      captured({"micro", "--only", "rope", "--only", "fingerprint", "--shape", "4,32,16", "--size",
-                "65536", "--min-time", "1ms", "--threads", "1", "--json"});
-  EXPECT_EQ(c.code, exit_codes::ok);
-  std::istringstream lines(c.out);
-  std::string line;
-  std::set<std::string> names;
-  while (std::getline(lines, line)) {
-    const auto json = nlohmann::ordered_json::parse(line);
-    if (json["type"] == "micro") names.insert(json["subject"]["name"]);
+  std::set<std::string> types, names;
+  for (const auto& line :
+       lines_of({"micro", "--only", "rope", "--only", "fingerprint", "--shape", "4,32,16", "--size",
+                 "65536", "--min-time", "1ms", "--threads", "1", "--json"})) {
+    types.insert(line["type"]);
+    if (line["type"] == "micro") names.insert(line["subject"]["name"]);
   }
+  EXPECT_EQ(types, (std::set<std::string>{"micro_start", "micro", "micro_end"}));
   EXPECT_EQ(names, (std::set<std::string>{"rope: forward", "rope: backward", "fingerprint"}));
 }
 

@@ -12,6 +12,7 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/run/case.hpp"
+#include "core/check.hpp"
 #include "measure/stopwatch.hpp"
 
 namespace switchback::bench {
@@ -35,17 +36,14 @@ std::function<void()> slowed(Field field, std::function<void()> call) {
   };
 }
 
-bool parse_planted(std::string_view text) {
+void parse_planted(std::string_view text) {
   const std::size_t equals = text.find('=');
-  if (equals == std::string_view::npos) return false;
-  for (std::size_t i = 0; i < all_fields; ++i) {
-    if (field_table()[i].name != text.substr(0, equals)) continue;
-    planted.field = static_cast<Field>(i);
-    planted.share =
-        parse_percentage("SWITCHBACK_PLANTED", std::string(text.substr(equals + 1)), 0, 1000) / 100;
-    return true;
-  }
-  return false;
+  core::require(equals != std::string_view::npos,
+                "SWITCHBACK_PLANTED '{}': it must be FIELD=PERCENT", text);
+  const std::string name(text.substr(0, equals));
+  for (std::size_t i = 0; i < all_fields; ++i)
+    if (parse_fields(name)[i]) planted.field = static_cast<Field>(i);
+  planted.share = parse_percentage("SWITCHBACK_PLANTED", text.substr(equals + 1), 0, 1000) / 100;
 }
 
 }  // namespace
@@ -55,10 +53,7 @@ int main(int argc, char** argv) {
   using namespace switchback::bench;
   if (const char* text = std::getenv("SWITCHBACK_PLANTED"); text != nullptr && *text != '\0') {
     try {
-      if (!parse_planted(text)) {
-        fmt::print(stderr, "SWITCHBACK_PLANTED '{}': it must be FIELD=PERCENT\n", text);
-        return exit_codes::usage;
-      }
+      parse_planted(text);
     } catch (const switchback::Error& error) {
       fmt::print(stderr, "{}\n", error.what());
       return exit_codes::usage;

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """For tests of `switchback-bench` in Python, which are called with PROGRAM REPOSITORY: readers of what it writes."""
+import csv
 import html.parser
+import io
 import json
 import math
 import os
@@ -71,7 +73,23 @@ def words_of(page):
     return reader.words
 
 
+def rows_of(text):
+    """The rows of a CSV."""
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
 class Case(unittest.TestCase):
+    def check_page(self, text):
+        """Reads a page whose elements are closed in order, and checks its pictures."""
+        page = Page()
+        page.feed(text)
+        page.close()
+        self.assertEqual(page.open, [])
+        self.assertEqual(len(page.ids), len(set(page.ids)))
+        for picture in pictures_of(text):
+            self.check_svg(picture)
+        return page
+
     def check_svg(self, text):
         """Parses a picture and checks that everything lies inside of it; returns its elements."""
         root = ElementTree.fromstring(text)

@@ -4,6 +4,7 @@
 // changed.
 #include "bench/verify/verify.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,40 +30,7 @@ Context cpu_context(int threads = 2) {
   return Context({.device = "cpu", .threads = threads, .isa = {}});
 }
 
-TEST(CompareExact, CatchesASingleWrongCode) {
-  test::Matrix<std::int8_t> want(7, 9);
-  for (std::int64_t r = 0; r < 7; ++r)
-    for (std::int64_t c = 0; c < 9; ++c)
-      want.set(r, c, static_cast<std::int8_t>(r * 9 + c - 30));
-  test::Matrix<std::int8_t> got = want;
-  EXPECT_TRUE(compare_exact(got.view(), all_rows(7), want.view()).pass());
-  got.set(5, 8, static_cast<std::int8_t>(got.get(5, 8) + 1));
-  const Comparison c = compare_exact(got.view(), all_rows(7), want.view());
-  EXPECT_EQ(c.wrong, 1);
-  EXPECT_EQ(c.compared, 63);
-  EXPECT_EQ(c.worst.row, 5);
-  EXPECT_EQ(c.worst.col, 8);
-  EXPECT_EQ(c.worst.got, c.worst.want + 1);
-}
-
-TEST(CompareExact, CatchesOneUnitInTheLastPlaceOfEachType) {
-  const auto check = [](auto value, auto next) {
-    using T = decltype(value);
-    test::Matrix<T> want(2, 3);
-    test::Matrix<T> got(2, 3);
-    want.set(1, 2, value);
-    got.set(1, 2, value);
-    EXPECT_TRUE(compare_exact(got.view(), all_rows(2), want.view()).pass());
-    got.set(1, 2, next);
-    EXPECT_EQ(compare_exact(got.view(), all_rows(2), want.view()).wrong, 1);
-  };
-  check(1.5f, std::nextafter(1.5f, 2.0f));
-  check(bfloat16(1.5f), bfloat16::from_bits(bfloat16(1.5f).bits + 1));
-  check(half(1.5f), half::from_bits(half(1.5f).bits + 1));
-  check(std::int32_t{1 << 30}, std::int32_t{(1 << 30) + 1});
-}
-
-TEST(CompareExact, NaNEqualsNaNAndNothingElse) {
+TEST(CompareExact, NaNEqualsNaNAndZerosDiffer) {
   test::Matrix<float> want(1, 2);
   test::Matrix<float> got(1, 2);
   want.set(0, 0, nan);
@@ -73,15 +41,10 @@ TEST(CompareExact, NaNEqualsNaNAndNothingElse) {
     EXPECT_EQ(compare_exact(got.view(), all_rows(1), want.view()).wrong, 1) << finite;
   }
   got.set(0, 0, nan);
-  got.set(0, 1, nan);
-  EXPECT_EQ(compare_exact(got.view(), all_rows(1), want.view()).wrong, 1);
-}
-
-TEST(CompareExact, TellsZerosApart) {
-  test::Matrix<float> want(1, 1);
-  test::Matrix<float> got(1, 1);
-  got.set(0, 0, -0.0f);
-  EXPECT_EQ(compare_exact(got.view(), all_rows(1), want.view()).wrong, 1);
+  for (const float other : {nan, -0.0f}) {  // for 0
+    got.set(0, 1, other);
+    EXPECT_EQ(compare_exact(got.view(), all_rows(1), want.view()).wrong, 1) << other;
+  }
 }
 
 TEST(CompareExact, LooksAtTheSampledRowsAlone) {
@@ -92,7 +55,11 @@ TEST(CompareExact, LooksAtTheSampledRowsAlone) {
   got.set(9, 1, 7);
   const Comparison c = compare_exact(got.view(), {0, 9}, want.view());
   EXPECT_EQ(c.wrong, 1);
+  EXPECT_EQ(c.compared, 4);
   EXPECT_EQ(c.worst.row, 9);
+  EXPECT_EQ(c.worst.col, 1);
+  EXPECT_EQ(c.worst.got, 7);
+  EXPECT_EQ(c.worst.want, 0);
 }
 
 Comparison bounded(float got, double want, double bound) {
@@ -122,7 +89,7 @@ TEST(CompareBounded, NonFiniteNeverTurnsFinite) {
 TEST(CompareBounded, FiniteNeverTurnsNonFinite) {
   EXPECT_FALSE(bounded(nan, 1.0, 1e9).pass());
   EXPECT_FALSE(bounded(infinity, 1.0, 1e9).pass());
-  EXPECT_FALSE(bounded(1.0f, 1.0, not_measured).pass() && bounded(2.0f, 1.0, not_measured).pass());
+  EXPECT_FALSE(bounded(2.0f, 1.0, not_measured).pass());
   // Where rounding to the type may overflow, an infinity of the right sign is accepted.
   test::Matrix<half> m(1, 1);
   m.set(0, 0, half(infinity));
@@ -151,59 +118,13 @@ TEST(SampleRows, FirstLastSpreadAndSeeded) {
   EXPECT_GE(rows.size(), 19u);
   for (std::size_t i = 1; i < rows.size(); ++i) {
     EXPECT_GT(rows[i], rows[i - 1]);
-    // The gaps between samples are shorter than two of the 18 stretches that the rows are divided
-    // into.
+    // The rows between the first and the last are divided into 18 stretches with a sample in each.
     EXPECT_LT(rows[i] - rows[i - 1], 2 * 1000 / 18 + 2);
   }
   EXPECT_EQ(rows, sample_rows(1000, 20, 7));
   EXPECT_NE(rows, sample_rows(1000, 20, 8));
   EXPECT_EQ(sample_rows(5, 20, 1), all_rows(5));
   EXPECT_TRUE(sample_rows(0, 20, 1).empty());
-}
-
-// Tests the oracle itself, on values computed by hand from the specification.
-TEST(Oracle, QuantizesAsTheSpecificationSays) {
-  const std::vector<float> values = {127, 0.5f, 1.5f,     -2.5f, 0, 0,         0, 0,
-                                     1,   nan,  infinity, 2,     1, -infinity, 0, 3};
-  const ConstAnyMatrix x(values.data(), DType::f32, 4, 4, 4);
-  const oracle::Codes rows = oracle::quantize(x, Group::row);
-  const std::vector<std::int8_t> want = {127, 0, 2, -2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-  EXPECT_EQ(rows.q, want);
-  EXPECT_EQ(rows.absmax[0], 127);
-  EXPECT_EQ(rows.absmax[1], 0);
-  EXPECT_TRUE(std::isnan(rows.absmax[2]));
-  EXPECT_EQ(rows.absmax[3], infinity);
-  const oracle::Codes t = rows.transposed();
-  EXPECT_EQ(t.rows, 4);
-  EXPECT_EQ(t.q[8], 2);  // row 2 of the transpose is column 2 of q: 2, 0, 0, 0
-}
-
-TEST(Oracle, RoundsOnceToNarrowTypes) {
-  // 1 + 2⁻⁸ lies half way between 1 and 1 + 2⁻⁷, which are neighbours in bf16. A slightly larger
-  // number must be rounded up, although rounding it to f32 first would give the tie.
-  EXPECT_EQ(measure::round_to(DType::bf16, 1 + 0x1p-8), 1.0f);
-  EXPECT_EQ(measure::round_to(DType::bf16, 1 + 0x1p-8 + 0x1p-40), 1 + 0x1p-7f);
-  EXPECT_EQ(measure::round_to(DType::f16, 1 + 0x1p-11), 1.0f);
-  EXPECT_EQ(measure::round_to(DType::f16, 1 + 0x1p-11 + 0x1p-40), 1 + 0x1p-10f);
-  EXPECT_EQ(measure::round_to(DType::f16, 1e9), infinity);
-  EXPECT_TRUE(std::isnan(measure::round_to(DType::bf16, nan)));
-}
-
-TEST(Oracle, ProductsOfEachTranspose) {
-  Context context = cpu_context();
-  const std::vector<float> a = {1, 2, 3, 4, 5, 6};   // [2,3]
-  const std::vector<float> b = {1, 0, 2, -1, 1, 1};  // b is used as [2,3] and as [3,2]
-  const ConstAnyMatrix a23(a.data(), DType::f32, 2, 3, 3);
-  const ConstAnyMatrix b23(b.data(), DType::f32, 2, 3, 3);
-  const ConstAnyMatrix b32(b.data(), DType::f32, 3, 2, 2);
-  EXPECT_EQ(measure::product(context, a23, false, b23, true, all_rows(2)).values,
-            (std::vector<double>{7, 4, 16, 7}));
-  EXPECT_EQ(measure::product(context, a23, false, b32, false, all_rows(2)).values,
-            (std::vector<double>{8, 1, 20, 1}));
-  const measure::Product t = measure::product(context, a23, true, b23, false, all_rows(3));
-  EXPECT_EQ(t.values, (std::vector<double>{-3, 4, 6, -3, 5, 9, -3, 6, 12}));
-  EXPECT_EQ(t.magnitudes[0], 5);
-  EXPECT_EQ(t.squares[0], 17);
 }
 
 VerifyOptions tiny(const ContextOptions& context = {.device = "cpu", .threads = 2, .isa = {}}) {
@@ -236,37 +157,16 @@ TEST(Suite, PassesAndCoversEveryOperationAndMode) {
   });
   EXPECT_EQ(summary.failed, 0);
   EXPECT_GT(summary.passed, 1000);
-  EXPECT_EQ(ops, (std::set<std::string>{"activation_backward",
-                                        "activation_backward_quantize",
-                                        "activation_forward",
-                                        "activation_forward_quantize",
-                                        "cast_to_int8",
-                                        "column_sums",
-                                        "combine",
-                                        "dequantize_rowwise",
-                                        "fragmented",
-                                        "gemm",
-                                        "gemm_blockwise",
-                                        "gemm_s8s8s32",
-                                        "gemm_standard",
-                                        "grouped_gemm",
-                                        "grouped_gemm_standard",
-                                        "grouped_quantize_rowwise",
-                                        "layer",
-                                        "quantize_blockwise_transpose",
-                                        "quantize_blockwise_transpose_stochastic",
-                                        "quantize_columnwise_transpose",
-                                        "quantize_global",
-                                        "quantize_global_and_transpose",
-                                        "quantize_global_transpose",
-                                        "quantize_rowwise",
-                                        "quantize_rowwise_and_blockwise_transpose",
-                                        "quantize_rowwise_and_columnwise_transpose",
-                                        "quantize_rowwise_column_sums",
-                                        "quantize_rowwise_scaled",
-                                        "quantize_rowwise_stochastic",
-                                        "rotate",
-                                        "rotate_quantize"}));
+  EXPECT_EQ(fmt::format("{}", fmt::join(ops, " ")),
+            "activation_backward activation_backward_quantize activation_forward "
+            "activation_forward_quantize cast_to_int8 column_sums combine dequantize_rowwise "
+            "fragmented gemm gemm_blockwise gemm_s8s8s32 gemm_standard grouped_gemm "
+            "grouped_gemm_standard grouped_quantize_rowwise layer quantize_blockwise_transpose "
+            "quantize_blockwise_transpose_stochastic quantize_columnwise_transpose quantize_global "
+            "quantize_global_and_transpose quantize_global_transpose quantize_rowwise "
+            "quantize_rowwise_and_blockwise_transpose quantize_rowwise_and_columnwise_transpose "
+            "quantize_rowwise_column_sums quantize_rowwise_scaled quantize_rowwise_stochastic "
+            "rotate rotate_quantize");
   // One layer in an int8 mode is verified with each of its additional options.
   EXPECT_EQ(options_of_layers,
             (std::set<std::string>{"dw, accumulated", "dw, rotated by 4, stochastic",
@@ -366,19 +266,13 @@ TEST(Suite, SamplesTheRowsOfALargeProduct) {
   EXPECT_GT(checks, 0);
 }
 
-TEST(Suite, FiltersAndRefusesEngines) {
+TEST(Suite, RunsTheEngineThatIsAskedFor) {
   VerifyOptions options = tiny();
   options.ops = {"gemm_int8"};
   options.engine = "reference";
-  run_verify(options, [&](const Check& c) { EXPECT_EQ(c.engine, "reference"); });
-  options.engine = "no_such_engine";
-  try {
-    run_verify(options, [](const Check&) {});
-    FAIL() << "took an engine that does not exist";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::invalid_argument);
-    EXPECT_NE(std::string(error.what()).find("no_such_engine"), std::string::npos);
-  }
+  const VerifySummary summary =
+      run_verify(options, [](const Check& c) { EXPECT_EQ(c.engine, "reference"); });
+  EXPECT_GT(summary.passed, 0);
 }
 
 TEST(Suite, JsonIsCompleteAndParses) {
@@ -397,12 +291,12 @@ TEST(Suite, JsonIsCompleteAndParses) {
 }
 
 TEST(VerifyShape, Parses) {
-  const VerifyShape s = parse_verify_shape("3, 5,7");
-  const VerifyShape printed = parse_verify_shape("3x5x7");
-  EXPECT_EQ(printed.dim_in, 5);
-  EXPECT_EQ(s.batch, 3);
-  EXPECT_EQ(s.dim_in, 5);
-  EXPECT_EQ(s.dim_out, 7);
+  for (const char* text : {"3, 5,7", "3x5x7"}) {
+    const VerifyShape s = parse_verify_shape(text);
+    EXPECT_EQ(s.batch, 3);
+    EXPECT_EQ(s.dim_in, 5);
+    EXPECT_EQ(s.dim_out, 7);
+  }
   for (const char* bad :
        {"", "1,2", "1,2,3,4", "0,1,1", "-1,2,3", "1x2,3", "1,2,3e3", "9999999999999,1,1"})
     EXPECT_THROW(parse_verify_shape(bad), Error) << bad;

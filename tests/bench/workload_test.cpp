@@ -12,13 +12,12 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <sstream>
 
-#include "bench/cli/cli.hpp"
+#include "autotune/entries.hpp"
+#include "bench/commands.hpp"
 #include "bench/workload/command.hpp"
 #include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"
-#include "bench/workload/record_file.hpp"
 #include "bench/workload/session.hpp"
 #include "switchback/error.hpp"
 
@@ -75,23 +74,14 @@ class Squares : public Workload {
   }
 };
 
-struct Result {
-  int code = -1;
-  std::string out, err;
+struct Measured : Result {
   std::vector<int> measured;
 };
 
 class WorkloadCommand : public testing::Test {
  protected:
-  void SetUp() override {
-    path = testing::TempDir() + "workload_" +
-           testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl";
-    std::remove(path.c_str());
-    std::remove(run_log_path(path).c_str());
-  }
-  void TearDown() override { SetUp(); }
-
-  Result run(std::vector<std::string> arguments, double case_s = 0, double case_bytes = 0) const {
+  [[nodiscard]] static Measured run(std::vector<std::string> arguments, double case_s = 0,
+                                    double case_bytes = 0) {
     const auto workload = std::make_shared<Squares>();
     workload->case_s = case_s;
     workload->case_bytes = case_bytes;
@@ -101,7 +91,7 @@ class WorkloadCommand : public testing::Test {
     std::reverse(arguments.begin(), arguments.end());
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    Result result;
+    Measured result;
     try {
       app.parse(std::move(arguments));
       result.code = exit_code();
@@ -114,66 +104,53 @@ class WorkloadCommand : public testing::Test {
     result.measured = workload->measured;
     return result;
   }
-
-  [[nodiscard]] static std::vector<Json> lines(const std::string& file) {
-    std::vector<Json> all;
-    std::istringstream stream(read_file(file));
-    for (std::string line; std::getline(stream, line);)
-      all.push_back(Json::parse(line));
-    return all;
+  [[nodiscard]] std::vector<nlohmann::json> records() const { return json_lines(read_file(path)); }
+  [[nodiscard]] std::vector<nlohmann::json> run_file() const {
+    return json_lines(read_file(run_log_path(path)));
   }
+  void put_run_file(const std::string& text) const { std::ofstream(run_log_path(path)) << text; }
 
-  std::string path;
+  test::TemporaryDirectory directory;
+  std::string path = directory / "a.jsonl";
 };
 
 TEST_F(WorkloadCommand, WritesItsRecordsAndPrintsItsTable) {
-  const Result result = run({"--number", "3", "4", "--out", path});
+  const Measured result = run({"--number", "3", "4", "--out", path});
   EXPECT_EQ(result.code, exit_codes::ok) << result.err;
   EXPECT_EQ(read_file(path),
             "{\"workload\":\"squares\",\"case\":\"3\",\"number\":3,\"square\":9.0}\n"
             "{\"workload\":\"squares\",\"case\":\"4\",\"number\":4,\"square\":16.0}\n");
-  EXPECT_NE(result.err.find("[1/2] 3  squared"), std::string::npos) << result.err;
-  EXPECT_NE(result.out.find("number  square [m2]"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("16"), std::string::npos) << result.out;
+  expect_part(result.err, "[1/2] 3  squared");
+  expect_part(result.out, "number  square [m2]");
+  expect_part(result.out, "16");
 }
 
 TEST_F(WorkloadCommand, RecordsOnStandardOutputLeaveTheTableToStderr) {
-  const Result result = run({"--number", "3"});
+  const Measured result = run({"--number", "3"});
   EXPECT_EQ(Json::parse(result.out)["square"], 9);
-  EXPECT_NE(result.err.find("square [m2]"), std::string::npos) << result.err;
+  expect_part(result.err, "square [m2]");
   EXPECT_EQ(run({"--number", "3", "--quiet"}).err, "");
 }
 
 TEST_F(WorkloadCommand, MeasuresItsShardAlone) {
-  const Result result = run({"--number", "1", "2", "3", "4", "5", "--shard", "2/2", "--out", path});
+  const Measured result =
+      run({"--number", "1", "2", "3", "4", "5", "--shard", "2/2", "--out", path});
   EXPECT_EQ(result.code, exit_codes::ok) << result.err;
   EXPECT_EQ(result.measured, (std::vector<int>{2, 4}));
-  EXPECT_EQ(lines(run_log_path(path))[0]["shard"], "2/2");
-  const Result dry = run({"--number", "1", "2", "3", "--shard", "1/2", "--dry-run"});
-  EXPECT_NE(dry.out.find("2 cases"), std::string::npos) << dry.out;
+  EXPECT_EQ(run_file()[0]["shard"], "2/2");
+  const Measured dry = run({"--number", "1", "2", "3", "--shard", "1/2", "--dry-run"});
+  expect_part(dry.out, "2 cases");
   for (const char* wrong : {"3/2", "0/2", "2", "1/x", "/"})
     EXPECT_EQ(run({"--number", "1", "--shard", wrong}).code, exit_codes::usage) << wrong;
 }
 
-TEST_F(WorkloadCommand, AnAxisGivesAnOptionManyValues) {
-  const Result result = run({"--axis", "number=2:8:*2", "--out", path});
-  EXPECT_EQ(result.code, exit_codes::ok) << result.err;
-  EXPECT_EQ(result.measured, (std::vector<int>{2, 4, 8}));
-  const std::string typed = lines(run_log_path(path))[0]["arguments"];
-  EXPECT_NE(typed.find("--axis 'number=2:8:*2'"), std::string::npos) << typed;
-  const Result wrong = run({"--axis", "seed=1,2"});
-  EXPECT_EQ(wrong.code, exit_codes::usage);
-  EXPECT_NE(wrong.err.find("--axis seed: it is not one of number, rows"), std::string::npos)
-      << wrong.err;
-}
-
 TEST_F(WorkloadCommand, AxesOverOptionsOfOneValueMakeAProduct) {
-  const std::vector<std::string> arguments = {"--number", "3",           "--axis", "rows=1:2:+1",
+  const std::vector<std::string> arguments = {"--number", "3",           "--axis", "rows=1:2:*2",
                                               "--axis",   "offset=5,10", "--out",  path};
-  const Result result = run(arguments);
+  const Measured result = run(arguments);
   EXPECT_EQ(result.code, exit_codes::ok) << result.err;
   std::vector<std::string> cases;
-  for (const Json& line : lines(path))
+  for (const auto& line : records())
     cases.push_back(
         fmt::format("{}: {}", line["case"].get<std::string>(), line["square"].get<double>()));
   EXPECT_EQ(cases,
@@ -181,50 +158,52 @@ TEST_F(WorkloadCommand, AxesOverOptionsOfOneValueMakeAProduct) {
                                       "3, rows=2, offset=5: 14", "3, rows=2, offset=5: 14",
                                       "3, rows=2, offset=10: 19", "3, rows=2, offset=10: 19"}));
   // An option that --axis varies becomes a column, even if the workload has no such column.
-  EXPECT_EQ(lines(path)[1]["rows"], 1);
-  EXPECT_EQ(lines(path)[1]["offset"], 10);
-  EXPECT_NE(result.out.find("rows  offset  number"), std::string::npos) << result.out;
-  const Json first_line = lines(run_log_path(path))[0];
+  EXPECT_EQ(records()[1]["rows"], 1);
+  EXPECT_EQ(records()[1]["offset"], 10);
+  expect_part(result.out, "rows  offset  number");
+  const auto first_line = run_file()[0];
   EXPECT_EQ(first_line["cases"], 4);
-  EXPECT_EQ(first_line["axes"]["offset"], (Json{5, 10}));
-  EXPECT_EQ(first_line["offset"], (Json{5, 10}));
+  expect_part(first_line["arguments"], "--axis 'rows=1:2:*2'");
+  EXPECT_EQ(first_line["axes"]["offset"], (nlohmann::json{5, 10}));
+  EXPECT_EQ(first_line["offset"], (nlohmann::json{5, 10}));
 
   // The same command is resumed, and one with an option and an axis of the same name is refused.
   std::vector<std::string> again = arguments;
   again.emplace_back("--resume");
   EXPECT_EQ(run(again).code, exit_codes::ok);
-  EXPECT_EQ(lines(path).size(), 6u);
-  EXPECT_EQ(lines(run_log_path(path)).back()["resumed"], 4);
-  const Result both = run({"--number", "3", "--rows", "2", "--axis", "rows=1"});
+  EXPECT_EQ(records().size(), 6u);
+  EXPECT_EQ(run_file().back()["resumed"], 4);
+  const Measured both = run({"--number", "3", "--rows", "2", "--axis", "rows=1"});
   EXPECT_EQ(both.code, exit_codes::usage);
-  EXPECT_NE(both.err.find("--axis rows: --rows is given too"), std::string::npos) << both.err;
-  const Result word = run({"--number", "3", "--axis", "rows=few"});
+  expect_part(both.err, "--axis rows: --rows is given too");
+  const Measured wrong = run({"--axis", "seed=1,2"});
+  EXPECT_EQ(wrong.code, exit_codes::usage);
+  expect_part(wrong.err, "--axis seed: it is not one of number, rows");
+  const Measured word = run({"--number", "3", "--axis", "rows=few"});
   EXPECT_EQ(word.code, exit_codes::usage);
-  EXPECT_NE(word.err.find("--axis rows=few"), std::string::npos) << word.err;
+  expect_part(word.err, "--axis rows=few");
 }
 
 TEST_F(WorkloadCommand, AProductHasADryRunAndShards) {
-  const Result dry = run({"--number", "3", "4", "--axis", "rows=1,2,1", "--dry-run"});
-  EXPECT_NE(dry.out.find("4, rows=2"), std::string::npos) << dry.out;
-  EXPECT_NE(dry.out.find("4 cases"), std::string::npos) << dry.out;
-  const Result shard =
-      run({"--number", "3", "4", "--axis", "offset=1,2", "--shard", "2/4", "--out", path});
-  EXPECT_EQ(shard.code, exit_codes::ok) << shard.err;
-  ASSERT_EQ(lines(path).size(), 1u);
-  EXPECT_EQ(lines(path)[0]["case"], "4, offset=1");
+  const Measured dry = run({"--number", "3", "4", "--axis", "rows=1,2,1", "--dry-run"});
+  expect_part(dry.out, "4, rows=2");
+  expect_part(dry.out, "4 cases");
+  ASSERT_EQ(
+      run({"--number", "3", "4", "--axis", "offset=1,2", "--shard", "2/4", "--out", path}).code,
+      exit_codes::ok);
+  ASSERT_EQ(records().size(), 1u);
+  EXPECT_EQ(records()[0]["case"], "4, offset=1");
 }
 
 TEST_F(WorkloadCommand, WritesARunFileBesideTheRecords) {
-  run({"--number", "3", "13", "--out", path, "--seed", "5"});
-  const std::vector<Json> log = lines(run_log_path(path));
+  EXPECT_EQ(run({"--number", "3", "13", "--out", path, "--seed", "5"}).code, exit_codes::failed);
+  const std::vector<nlohmann::json> log = run_file();
   ASSERT_EQ(log.size(), 4u);
   EXPECT_EQ(log[0]["type"], "run_start");
   EXPECT_EQ(log[0]["machine"]["device"], "cpu");
   EXPECT_EQ(log[0]["seed"], 5);
   EXPECT_EQ(log[0]["cases"], 2);
-  EXPECT_NE(log[0]["arguments"].get<std::string>().find("squares --number 3 --number 13"),
-            std::string::npos)
-      << log[0]["arguments"];
+  expect_part(log[0]["arguments"], "squares --number 3 --number 13");
   EXPECT_EQ(log[1]["type"], "case");
   EXPECT_EQ(log[1]["id"], "3");
   EXPECT_EQ(log[1]["status"], "ok");
@@ -237,25 +216,20 @@ TEST_F(WorkloadCommand, WritesARunFileBesideTheRecords) {
   EXPECT_EQ(log[3]["wrong"], 1);
 }
 
-TEST_F(WorkloadCommand, AWrongCaseFails) {
-  EXPECT_EQ(run({"--number", "13", "--out", path}).code, exit_codes::failed);
-}
-
 TEST_F(WorkloadCommand, ResumesWhereItWasLeft) {
   ASSERT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::ok);
   // Records are not overwritten unless that is requested.
   EXPECT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::usage);
-  const Result result = run({"--number", "3", "4", "--out", path, "--resume"});
+  const Measured result = run({"--number", "3", "4", "--out", path, "--resume"});
   EXPECT_EQ(result.code, exit_codes::ok) << result.err;
   EXPECT_EQ(result.measured, std::vector<int>{4});
-  EXPECT_EQ(lines(path).size(), 2u);
-  EXPECT_EQ(lines(run_log_path(path)).back()["resumed"], 1);
+  EXPECT_EQ(records().size(), 2u);
+  EXPECT_EQ(run_file().back()["resumed"], 1);
   // The rows that were already in the file are part of the table.
-  EXPECT_NE(result.out.find("9.00"), std::string::npos) << result.out;
-  EXPECT_NE(run({"--number", "4", "--out", path, "--append"})
-                .err.find("it already has records of 1 of these cases"),
-            std::string::npos);
-  EXPECT_EQ(lines(path).size(), 3u);
+  expect_part(result.out, "9.00");
+  expect_part(run({"--number", "4", "--out", path, "--append"}).err,
+              "it already has records of 1 of these cases");
+  EXPECT_EQ(records().size(), 3u);
   EXPECT_EQ(run({"--resume", "--number", "3"}).code, exit_codes::usage);  // no file
 }
 
@@ -264,19 +238,19 @@ TEST_F(WorkloadCommand, ResumesWhereItWasLeft) {
 TEST_F(WorkloadCommand, ARowInDoubtIsMarkedAndTheTableSaysSoFirst) {
   ASSERT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::ok);
   std::string log;
-  for (Json& line : lines(run_log_path(path))) {
+  for (nlohmann::json& line : run_file()) {
     if (line["type"] == "case") line["disturbed"] = true;
     log += line.dump() + "\n";
   }
-  std::ofstream(run_log_path(path), std::ios::binary) << log;
+  put_run_file(log);
   const std::string out = run({"--number", "3", "4", "--out", path, "--resume"}).out;
   const std::size_t doubt = out.find("Do not trust these numbers: ");
   const std::size_t table = out.find("number  square [m2]  !\n");
   ASSERT_NE(doubt, std::string::npos) << out;
   ASSERT_NE(table, std::string::npos) << out;
   EXPECT_LT(doubt, table);
-  EXPECT_NE(out.find(" of 2 rows "), std::string::npos) << out;
-  EXPECT_NE(out.find("9.00  !\n"), std::string::npos) << out;
+  expect_part(out, " of 2 rows ");
+  expect_part(out, "9.00  !\n");
 }
 
 TEST(Doubt, SaysHowManyRowsAndWhy) {
@@ -300,17 +274,14 @@ TEST(Doubt, SaysHowManyRowsAndWhy) {
 TEST_F(WorkloadCommand, AResumedRunIsOfTheSameSetting) {
   ASSERT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::ok);
   // Changes the run file as if another machine, with 9 threads, had written it.
-  std::string log = read_file(run_log_path(path));
-  const std::string threads = "\"threads\":1";
-  ASSERT_NE(log.find(threads), std::string::npos) << log;
-  log.replace(log.find(threads), threads.size(), "\"threads\":9");
-  std::ofstream(run_log_path(path), std::ios::trunc) << log;
-  const Result result = run({"--number", "4", "--out", path, "--resume"});
+  const std::string log =
+      test::replaced(read_file(run_log_path(path)), R"("threads":1)", R"("threads":9)");
+  put_run_file(log);
+  const Measured result = run({"--number", "4", "--out", path, "--resume"});
   EXPECT_EQ(result.code, exit_codes::usage);
-  EXPECT_NE(result.err.find("its records were measured with threads=9, but this run uses "
-                            "threads=1; --append mixes them"),
-            std::string::npos)
-      << result.err;
+  expect_part(result.err,
+              "its records were measured with threads=9, but this run uses threads=1; --append "
+              "mixes them");
   EXPECT_TRUE(result.measured.empty());
   EXPECT_EQ(run({"--number", "4", "--out", path, "--append"}).code, exit_codes::ok);
 }
@@ -319,16 +290,16 @@ TEST_F(WorkloadCommand, ACaseOfSeveralRowsIsMeasuredAgainWhereItsEndIsLost) {
   ASSERT_EQ(run({"--number", "3", "4", "--rows", "2", "--out", path}).code, exit_codes::ok);
   const std::string text = read_file(path);
   ASSERT_EQ(::truncate(path.c_str(), static_cast<off_t>(text.size() - 5)), 0);
-  const Result result = run({"--number", "3", "4", "--rows", "2", "--out", path, "--resume"});
+  const Measured result = run({"--number", "3", "4", "--rows", "2", "--out", path, "--resume"});
   EXPECT_EQ(result.measured, std::vector<int>{4});
-  EXPECT_NE(result.err.find("an incomplete line"), std::string::npos) << result.err;
+  expect_part(result.err, "an incomplete line");
 }
 
 TEST_F(WorkloadCommand, ForeignRecordsAreRefused) {
   for (const char* line : {"mine", "{\"workload\":\"cubes\",\"case\":\"3\",\"number\":3}",
                            "{\"workload\":\"squares\",\"case\":\"3\",\"number\":3}"}) {
     std::ofstream(path) << line << '\n';
-    const Result result = run({"--number", "3", "--out", path, "--resume"});
+    const Measured result = run({"--number", "3", "--out", path, "--resume"});
     EXPECT_EQ(result.code, exit_codes::usage) << line;
     EXPECT_TRUE(result.measured.empty());
     EXPECT_EQ(read_file(path), std::string(line) + "\n");
@@ -336,36 +307,36 @@ TEST_F(WorkloadCommand, ForeignRecordsAreRefused) {
 }
 
 TEST_F(WorkloadCommand, ADeadlineIsKept) {
-  const Result result = run({"--number", "3", "--deadline", "1s", "--out", path}, 3600);
+  const Measured result = run({"--number", "3", "--deadline", "1s", "--out", path}, 3600);
   EXPECT_EQ(result.code, exit_codes::deadline) << result.err;
   EXPECT_TRUE(result.measured.empty());
-  EXPECT_EQ(lines(run_log_path(path))[1]["status"], "timeout");
-  EXPECT_EQ(lines(run_log_path(path))[2]["reason"], "deadline");
+  EXPECT_EQ(run_file()[1]["status"], "timeout");
+  EXPECT_EQ(run_file()[2]["reason"], "deadline");
 }
 
 TEST_F(WorkloadCommand, CasesLargerThanMemoryAreSkipped) {
-  const Result result = run({"--number", "3", "--out", path}, 0, 1e18);
+  const Measured result = run({"--number", "3", "--out", path}, 0, 1e18);
   EXPECT_EQ(result.code, exit_codes::failed);
   EXPECT_TRUE(result.measured.empty());
-  EXPECT_EQ(lines(run_log_path(path))[1]["status"], "oom");
+  EXPECT_EQ(run_file()[1]["status"], "oom");
 }
 
 TEST_F(WorkloadCommand, ADryRunMeasuresNothing) {
-  const Result result = run({"--number", "3", "4", "--dry-run", "--out", path}, 2, 1024);
+  const Measured result = run({"--number", "3", "4", "--dry-run", "--out", path}, 2, 1024);
   EXPECT_EQ(result.code, exit_codes::ok) << result.err;
   EXPECT_TRUE(result.measured.empty());
-  EXPECT_NE(result.out.find("1.0 KiB"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("2 cases, about 4.0 s"), std::string::npos) << result.out;
+  expect_part(result.out, "1.0 KiB");
+  expect_part(result.out, "2 cases, about 4.0 s");
   EXPECT_NE(::access(path.c_str(), F_OK), 0);
   EXPECT_EQ(run({"--number", "3", "--dry-run"}).out.find("about 0"), std::string::npos);
 }
 
 TEST_F(WorkloadCommand, AnInterruptedRunKeepsWhatIsDone) {
-  const Result result = run({"--number=3", "--number=-1", "--number=4", "--out", path});
+  const Measured result = run({"--number=3", "--number=-1", "--number=4", "--out", path});
   EXPECT_EQ(result.code, exit_codes::interrupted);
   EXPECT_EQ(result.measured, std::vector<int>{3});
-  EXPECT_EQ(lines(path).size(), 1u);
-  EXPECT_EQ(lines(run_log_path(path)).back()["reason"], "interrupted");
+  EXPECT_EQ(records().size(), 1u);
+  EXPECT_EQ(run_file().back()["reason"], "interrupted");
 }
 
 TEST(WorkloadRow, HasItsColumnsAndNoOthers) {
@@ -386,10 +357,8 @@ TEST(WorkloadRow, HasItsColumnsAndNoOthers) {
 
 TEST(WorkloadRow, CellsReadAsPeopleDo) {
   EXPECT_EQ(cell_of("rowwise"), "rowwise");
-  EXPECT_EQ(cell_of(4096), "4096");
   EXPECT_EQ(cell_of(3.6149), "3.61");
   EXPECT_EQ(cell_of(true), "yes");
-  EXPECT_EQ(cell_of(nullptr), "-");
   EXPECT_EQ(cell_of({{"min", 3.5}, {"median", 3.61}, {"mad", 0.04}}), "3.61 ± 0.04");
 }
 

@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "core/cpu/isa.hpp"
-#include "measure/data.hpp"
-#include "measure/matrix.hpp"
 
 namespace switchback::measure {
 namespace {
@@ -93,7 +91,6 @@ TEST_F(TurnsTest, WhatNobodyUsesHasNoCopies) {
   calls = {call({a})};
   rounds(1);
   EXPECT_EQ(made[b], 1u);
-  EXPECT_EQ(turns.total_bytes(), 10 * static_cast<double>(turns.copies(a)) + 500);
 }
 
 TEST(Turns, WarmOperandsHaveOneCopy) {
@@ -110,24 +107,6 @@ TEST(Turns, WarmOperandsHaveOneCopy) {
 TEST(Turns, ColdIsMoreThanTheLastCacheHolds) {
   EXPECT_GT(cold_bytes(), static_cast<double>(core::cpu_caches().l3_bytes));
   EXPECT_GT(cold_bytes(), static_cast<double>(core::cpu_caches().l2_bytes));
-}
-
-TEST(Turns, MatricesTakeTurnsAndKeepTheirElements) {
-  Context context;
-  const Matrix first(context, DType::f32, 8, 16);
-  fill_normal(context, first.any(), 1);
-  Turns turns(4 * static_cast<double>(first.size_bytes()));
-  TakenInTurns<Matrix> m(turns, static_cast<double>(first.size_bytes()),
-                         [&](std::size_t) { return copy_of(context, first); });
-  const std::function<void()> call = [&] { m.next(); };
-  turns.make_copies(std::span(&call, 1));
-  std::set<const void*> addresses;
-  for (int i = 0; i < 12; ++i) {
-    const Matrix& now = m.next();
-    addresses.insert(now.data());
-    EXPECT_EQ(difference(context, now.any(), first.any()), "");
-  }
-  EXPECT_EQ(addresses.size(), 4u);
 }
 
 }  // namespace

@@ -12,147 +12,97 @@
 namespace switchback::measure {
 namespace {
 
-// A clock that advances only by the times that a callable reports.
-struct FakeClock {
-  Clock::time_point time{};
+// Rounds on a clock that advances only by the times that a callable reports.
+class Timing : public testing::Test {
+ protected:
+  Timing() {
+    options.now = [this] { return time; };
+  }
   void pass_ms(double ms) {
     time +=
         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms));
   }
-  [[nodiscard]] Now now() {
-    return [this] { return time; };
+  /// The number of timed calls that take `ms` milliseconds each.
+  [[nodiscard]] std::int64_t count_of(double ms) {
+    return stats_of(options, [&] { pass_ms(ms); }).count;
   }
+  /// A callable that takes `ms` milliseconds and adds its name to `order`.
+  std::function<void()> named(char name, double ms) {
+    return [this, name, ms] {
+      order += name;
+      pass_ms(ms);
+    };
+  }
+
+  Clock::time_point time{};
+  RoundOptions options;
+  std::string order;
 };
 
-RoundOptions options_for(FakeClock& clock) {
-  RoundOptions options;
-  options.now = clock.now();
-  return options;
-}
-
-TEST(Timing, CountsWarmupAndRepeats) {
-  FakeClock clock;
-  RoundOptions options = options_for(clock);
+TEST_F(Timing, CountsWarmupAndRepeats) {
   options.repeat = 5;
   options.warmup = 3;
-  int calls = 0;
-  const Stats s = stats_of(options, [&] {
-    ++calls;
-    clock.pass_ms(2);
-  });
-  EXPECT_EQ(calls, 8);
+  const Stats s = stats_of(options, named('a', 2));
+  EXPECT_EQ(order, "aaaaaaaa");
   EXPECT_EQ(s.count, 5);
   EXPECT_DOUBLE_EQ(s.median_ms, 2);
   EXPECT_DOUBLE_EQ(s.mad_ms, 0);
 }
 
-TEST(Timing, MinTimeAddsCalls) {
-  FakeClock clock;
-  RoundOptions options = options_for(clock);
+TEST_F(Timing, TheNumberOfCallsFollowsTheOptions) {
   options.repeat = 2;
   options.min_time_s = 0.1;
-  const Stats s = stats_of(options, [&] { clock.pass_ms(10); });
-  EXPECT_EQ(s.count, 10);
+  EXPECT_EQ(count_of(10), 10);
+  EXPECT_EQ(count_of(500), 2);
+  options.repeat = 0;
+  options.min_time_s = 0;
+  EXPECT_EQ(count_of(1), 1);
 }
 
-TEST(Timing, RepeatHoldsWhenCallsAreSlow) {
-  FakeClock clock;
-  RoundOptions options = options_for(clock);
-  options.repeat = 4;
-  options.min_time_s = 0.1;
-  const Stats s = stats_of(options, [&] { clock.pass_ms(500); });
-  EXPECT_EQ(s.count, 4);
-}
-
-TEST(Timing, DeadlineEndsAfterAtLeastOneCall) {
-  FakeClock clock;
-  RoundOptions options = options_for(clock);
+TEST_F(Timing, ADeadlineEndsAfterTheFewestCalls) {
   options.repeat = 1000;
-  options.deadline = clock.time + std::chrono::milliseconds(35);
   options.warmup = 0;
-  EXPECT_EQ(stats_of(options, [&] { clock.pass_ms(10); }).count, 4);
+  options.deadline = time + std::chrono::milliseconds(35);
+  EXPECT_EQ(count_of(10), 4);
   // The deadline has passed: one call is still timed, without a warm-up.
   options.warmup = 3;
-  int calls = 0;
-  EXPECT_EQ(stats_of(options, [&] { ++calls; }).count, 1);
-  EXPECT_EQ(calls, 1);
-}
-
-TEST(Timing, NoDeadlineCutsTheFewestRounds) {
-  FakeClock clock;
-  RoundOptions options = options_for(clock);
-  options.repeat = 1000;
+  EXPECT_EQ(stats_of(options, named('a', 10)).count, 1);
+  EXPECT_EQ(order, "a");
   options.fewest = 3;
-  options.warmup = 0;
-  options.deadline = clock.time;
-  EXPECT_EQ(stats_of(options, [&] { clock.pass_ms(10); }).count, 3);
+  EXPECT_EQ(count_of(10), 3);
 }
 
-TEST(Timing, RepeatZeroStillMeasures) {
-  FakeClock clock;
-  RoundOptions options = options_for(clock);
-  options.repeat = 0;
-  EXPECT_EQ(stats_of(options, [&] { clock.pass_ms(1); }).count, 1);
-}
-
-TEST(Timing, RoundsInterleave) {
-  FakeClock clock;
-  RoundOptions options = options_for(clock);
+TEST_F(Timing, RoundsInterleave) {
   options.repeat = 3;
   options.warmup = 1;
-  std::string order;
-  const std::vector<std::function<void()>> callables = {[&] {
-                                                          order += 'a';
-                                                          clock.pass_ms(1);
-                                                        },
-                                                        [&] {
-                                                          order += 'b';
-                                                          clock.pass_ms(4);
-                                                        },
-                                                        [&] {
-                                                          order += 'c';
-                                                          clock.pass_ms(9);
-                                                        }};
+  const std::vector<std::function<void()>> callables = {named('a', 1), named('b', 4),
+                                                        named('c', 9)};
   const std::vector<Stats> stats = stats_of_each(options, callables);
   EXPECT_EQ(order, "abcabcabcabc");
   ASSERT_EQ(stats.size(), 3u);
   EXPECT_DOUBLE_EQ(stats[0].median_ms, 1);
   EXPECT_DOUBLE_EQ(stats[1].median_ms, 4);
   EXPECT_DOUBLE_EQ(stats[2].median_ms, 9);
-}
-
-TEST(Timing, DeadlineNeverCutsARound) {
-  FakeClock clock;
-  RoundOptions options = options_for(clock);
-  options.repeat = 100;
-  options.warmup = 0;
-  options.deadline = clock.time + std::chrono::milliseconds(25);
-  const std::vector<std::function<void()>> callables = {[&] { clock.pass_ms(10); },
-                                                        [&] { clock.pass_ms(10); }};
-  const auto times = times_of(options, callables);
-  EXPECT_EQ(times[0].size(), 2u);
-  EXPECT_EQ(times[1].size(), 2u);
-}
-
-TEST(Timing, PreparationIsNotTimed) {
-  FakeClock clock;
-  RoundOptions options = options_for(clock);
-  options.repeat = 3;
-  int prepared = 0;
-  options.before_each = [&] {
-    ++prepared;
-    clock.pass_ms(1000);
-  };
-  const Stats s = stats_of(options, [&] { clock.pass_ms(1); });
-  EXPECT_DOUBLE_EQ(s.max_ms, 1);
-  EXPECT_EQ(prepared, 4);
-}
-
-TEST(Timing, NoCallables) {
   EXPECT_TRUE(stats_of_each({}, {}).empty());
 }
 
-TEST(Timing, SpeedRatioPairsRounds) {
+TEST_F(Timing, DeadlineNeverCutsARound) {
+  options.repeat = 100;
+  options.warmup = 0;
+  options.deadline = time + std::chrono::milliseconds(25);
+  const std::vector<std::function<void()>> callables = {named('a', 10), named('b', 10)};
+  static_cast<void>(times_of(options, callables));
+  EXPECT_EQ(order, "abab");
+}
+
+TEST_F(Timing, PreparationIsNotTimed) {
+  options.repeat = 3;
+  options.before_each = named('p', 1000);
+  EXPECT_DOUBLE_EQ(stats_of(options, named('a', 1)).max_ms, 1);
+  EXPECT_EQ(order, "papapapa");
+}
+
+TEST_F(Timing, SpeedRatioPairsRounds) {
   // The machine is three times slower in the second half, but the ratio of each round stays 2.
   const std::vector<double> rival = {2, 2, 6, 6};
   const std::vector<double> subject = {1, 1, 3, 3};
@@ -161,20 +111,11 @@ TEST(Timing, SpeedRatioPairsRounds) {
   EXPECT_DOUBLE_EQ(m.mad, 0);
 }
 
-TEST(Rounds, FollowTheOrderAndTheRule) {
-  FakeClock clock;
-  std::string order;
-  const std::vector<std::function<void()>> calls = {[&] {
-                                                      order += 'a';
-                                                      clock.pass_ms(1);
-                                                    },
-                                                    [&] {
-                                                      order += 'b';
-                                                      clock.pass_ms(4);
-                                                    }};
+TEST_F(Timing, RoundsFollowTheOrderAndTheRule) {
+  const std::vector<std::function<void()>> calls = {named('a', 1), named('b', 4)};
   RoundRules rules;
-  rules.now = clock.now();
-  rules.before_each = [&] { clock.pass_ms(10); };
+  rules.now = options.now;
+  rules.before_each = [&] { pass_ms(10); };
   rules.order = [](int round) {
     return round % 2 == 0 ? std::vector<std::size_t>{0, 1} : std::vector<std::size_t>{1, 0};
   };
@@ -221,7 +162,7 @@ TEST(Rounds, OnEveryContextItsOwnClockIsRead) {
   }
 }
 
-TEST(Timing, RealClockMoves) {
+TEST(Rounds, RealClockMoves) {
   volatile int sink = 0;
   const Stats s = stats_of({.repeat = 3}, [&] {
     for (int i = 0; i < 100000; ++i)
