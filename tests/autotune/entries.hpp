@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of the tuner's store: entries to put into it, and files to compare.
+// Tests of the tuner's store: entries to put into it, files to compare, and a lock to hold.
 #pragma once
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>  // NOLINT: setenv is POSIX's
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -87,5 +93,51 @@ inline std::string content(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
+
+/// Success if the text, such as a warning, contains `part`.
+inline testing::AssertionResult contains(const std::string& text, std::string_view part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "'" << part << "' is not in '" << text << "'";
+}
+
+/// Sets an environment variable, or unsets it if there is no value. Restores its previous value on
+/// destruction.
+class Variable {
+ public:
+  Variable(const char* name, const std::optional<std::string>& value) : name_(name) {
+    if (const char* before = ::getenv(name)) before_ = before;
+    set(value);
+  }
+  ~Variable() { set(before_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  void set(const std::optional<std::string>& value) {
+    value ? ::setenv(name_, value->c_str(), 1) : ::unsetenv(name_);
+  }
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+/// The lock of a cache file, held as another process would hold it.
+class HeldLock {
+ public:
+  explicit HeldLock(const std::filesystem::path& cache_file) {
+    std::filesystem::create_directories(cache_file.parent_path());
+    lock_ = ::open((cache_file.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    EXPECT_EQ(::flock(lock_, LOCK_EX), 0);
+  }
+  ~HeldLock() { release(); }
+  HeldLock(const HeldLock&) = delete;
+  HeldLock& operator=(const HeldLock&) = delete;
+  void release() {
+    if (lock_ >= 0) ::close(lock_);
+    lock_ = -1;
+  }
+
+ private:
+  int lock_;
+};
 
 }  // namespace switchback::test

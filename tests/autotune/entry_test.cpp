@@ -230,20 +230,5 @@ TEST(Snapshot, FindsTheEntriesOfAKeyAndNamesTheRest) {
   EXPECT_EQ(entries, 5);
 }
 
-TEST(Snapshot, LoadsTenThousandEntries) {
-  const test::TemporaryDirectory directory;
-  std::vector<Entry> entries;
-  for (std::int64_t m = 0; m < 10'000; ++m)
-    entries.push_back(winner_of(m));
-  put(directory / "file.jsonl", lines_of(entries));
-  Snapshot snapshot;
-  snapshot.add_file(directory / "file.jsonl");
-  EXPECT_EQ(snapshot.lines(), 10'000);
-  EXPECT_EQ(snapshot.keys(), 10'000u);
-  EXPECT_EQ(snapshot.skipped(), 0);
-  for (std::int64_t m = 0; m < 10'000; m += 97)
-    EXPECT_EQ(snapshot.find(key_of(m)), std::vector{winner_of(m)}) << m;
-}
-
 }  // namespace
 }  // namespace switchback::autotune

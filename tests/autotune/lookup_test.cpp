@@ -43,40 +43,6 @@ bool is_answer_of(const Answer& answer, std::int64_t i) {
          answer.refused == (i % 2 != 0);
 }
 
-TEST(LookupTable, FindsWhatWasInsertedUntilItIsFull) {
-  constexpr std::int64_t most = 1000;
-  LookupTable table(most);
-  Answer answer;
-  for (std::int64_t i = 0; i < most; ++i) {
-    EXPECT_FALSE(table.find(query_of(i), hash_of(query_of(i)), answer));
-    EXPECT_TRUE(table.insert(query_of(i), hash_of(query_of(i)), answer_of(i)));
-    // The table has this query already.
-    EXPECT_TRUE(table.insert(query_of(i), hash_of(query_of(i)), answer_of(i)));
-  }
-  EXPECT_EQ(table.size(), static_cast<std::size_t>(most));
-  EXPECT_FALSE(table.insert(query_of(most), hash_of(query_of(most)), answer_of(most)));
-  EXPECT_FALSE(table.find(query_of(most), hash_of(query_of(most)), answer));
-  for (std::int64_t i = 0; i < most; ++i) {
-    ASSERT_TRUE(table.find(query_of(i), hash_of(query_of(i)), answer));
-    EXPECT_TRUE(is_answer_of(answer, i));
-  }
-  EXPECT_LE(table.bytes(), 380 * most + 100'000u);
-}
-
-TEST(LookupTable, ClearingTakesNoMemory) {
-  LookupTable table(100);
-  std::size_t bytes = 0;
-  for (int round = 0; round < 1000; ++round) {
-    for (std::int64_t i = 0; i < 100; ++i)
-      ASSERT_TRUE(table.insert(query_of(round + i), hash_of(query_of(round + i)), answer_of(i)));
-    table.clear();
-    Answer answer;
-    ASSERT_FALSE(table.find(query_of(round), hash_of(query_of(round)), answer));
-    if (round == 0) bytes = table.bytes();
-  }
-  EXPECT_EQ(table.bytes(), bytes);
-}
-
 // Queries with the same hash are distinguished by their words.
 TEST(LookupTable, CollisionsAreResolved) {
   LookupTable table(10);
@@ -118,30 +84,13 @@ TEST(LookupTable, ReadersSeeWholeAnswersWhileItIsRewritten) {
   EXPECT_GT(found.load(), 0);
 }
 
-TEST(QuerySet, HasWhatWasInsertedAndNothingElse) {
-  QuerySet set(500);
-  EXPECT_TRUE(set.insert(0));
-  EXPECT_TRUE(set.insert(0));
-  for (std::int64_t i = 1; i < 500; ++i)
-    EXPECT_TRUE(set.insert(hash_of(query_of(i))));
-  EXPECT_FALSE(set.insert(hash_of(query_of(500))));
-  EXPECT_TRUE(set.contains(0));
-  for (std::int64_t i = 1; i < 1000; ++i)
-    EXPECT_EQ(set.contains(hash_of(query_of(i))), i < 500) << i;
-  set.clear();
-  for (std::int64_t i = 1; i < 1000; ++i)
-    EXPECT_FALSE(set.contains(hash_of(query_of(i)))) << i;
-  EXPECT_TRUE(set.insert(hash_of(query_of(500))));
-}
-
 class TunerMemory : public testing::Test {
  protected:
   TunerMemory() : context({"cpu", 1, ""}), machine(machine_of(context.state())) {}
 
-  [[nodiscard]] std::shared_ptr<Tuner> open(const std::string& mode, bool near = false) const {
-    TunerOptions options = test::tuner_options_in(directory, mode);
+  [[nodiscard]] std::shared_ptr<Tuner> open(bool near = false) const {
+    TunerOptions options = test::tuner_options_in(directory);
     options.near_shapes = near;
-    options.record_file = (directory / "recorded.jsonl").string();
     return Tuner::open(context, options);
   }
   [[nodiscard]] ConfigQuery problem(std::int64_t i) const {
@@ -183,7 +132,7 @@ class TunerMemory : public testing::Test {
 };
 
 TEST_F(TunerMemory, OfAnEmptyCacheNothingIsRemembered) {
-  const auto tuner = open("read");
+  const auto tuner = open();
   const std::int64_t before = tuner->counters().memory_bytes;
   for (std::int64_t i = 0; i < many; ++i)
     ASSERT_FALSE(find(*tuner, i));
@@ -196,7 +145,7 @@ TEST_F(TunerMemory, HasABoundAndWinnersAreFoundAllTheSame) {
   constexpr std::int64_t step = 211;
   constexpr std::int64_t known = std::min<std::int64_t>(300, many / step);
   fill(known, step);
-  const auto tuner = open("read");
+  const auto tuner = open();
   for (int round = 0; round < 2; ++round)
     for (std::int64_t i = 0; i < many; ++i)
       ASSERT_EQ(find(*tuner, i), i % step == 0 && i / step < known) << i;
@@ -213,7 +162,7 @@ TEST_F(TunerMemory, WhatIsMeasuredMeanwhileIsFound) {
   constexpr std::int64_t step = 3;
   for (const bool known_before : {false, true}) {
     if (known_before) fill(1, 1);
-    const auto tuner = open("read");
+    const auto tuner = open();
     const auto expect_winners = [&](std::int64_t count) {
       for (std::int64_t i = 0; i < 3 * step * measured; ++i)
         ASSERT_EQ(find(*tuner, i), i == 0 || (i % step == 0 && i / step < count)) << i;
@@ -230,24 +179,12 @@ TEST_F(TunerMemory, WhatIsMeasuredMeanwhileIsFound) {
 
 TEST_F(TunerMemory, NearShapesHaveTheSameBound) {
   fill(20, 5000);  // tunes problems of one row, with 1 to 20 columns
-  const auto tuner = open("read", true);
+  const auto tuner = open(true);
   std::int64_t found = 0;
   for (std::int64_t i = 0; i < 20'000; ++i)
     found += find(*tuner, i) ? 1 : 0;
   EXPECT_GT(found, 0);
   EXPECT_LE(tuner->counters().memory_bytes, 2'000'000 + 380 * 20);
-}
-
-TEST_F(TunerMemory, RecordsEachProblemOnceWithTheSameBound) {
-  const auto tuner = open("record");
-  constexpr std::int64_t problems = 40;
-  for (int round = 0; round < 3; ++round)
-    for (std::int64_t i = 0; i < problems; ++i)
-      ASSERT_FALSE(find(*tuner, i));
-  Snapshot recorded;
-  recorded.add_file(directory / "recorded.jsonl");
-  EXPECT_EQ(recorded.lines(), problems);
-  EXPECT_LE(tuner->counters().memory_bytes, 3'000'000);
 }
 
 }  // namespace

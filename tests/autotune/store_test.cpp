@@ -3,19 +3,15 @@
 // file system.
 #include "autotune/store/store.hpp"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "autotune/entries.hpp"
@@ -27,6 +23,7 @@ namespace switchback::autotune {
 namespace {
 
 namespace fs = std::filesystem;
+using test::contains;
 using test::content;
 using test::entry_of;
 using test::lines_of;
@@ -147,17 +144,15 @@ TEST_F(StoreTest, SaysWhatIsInTheWay) {
 TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
   add({winner_of(1)});
   const std::string before = content(file);
-  const int held = ::open((file.string() + ".lock").c_str(), O_RDWR | O_CLOEXEC);
-  ASSERT_GE(held, 0);
-  ASSERT_EQ(::flock(held, LOCK_EX), 0);
-  EXPECT_NE(io_error().find(file.string() + ".lock: another process holds"), std::string::npos);
+  test::HeldLock held(file);
+  EXPECT_TRUE(contains(io_error(), file.string() + ".lock: another process holds"));
   // A wait for the lock can be interrupted. After a second, the writer reports what it waits for.
   std::string told;
   EXPECT_THROW(
       add({winner_of(2)}, {std::chrono::hours(1), [&](const std::string& text) { told = text; },
                            [&] { return !told.empty(); }}),
       Locked);
-  EXPECT_NE(told.find("waiting for the lock"), std::string::npos) << told;
+  EXPECT_TRUE(contains(told, "waiting for the lock"));
 
   // After one wait for a lock in vain, PatientWriter keeps entries in memory and waits no more.
   std::vector<std::string> warnings;
@@ -170,10 +165,9 @@ TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
   EXPECT_EQ(writer.lost(), 991);
   EXPECT_EQ(writer.written(), 0);
   ASSERT_FALSE(warnings.empty());
-  EXPECT_NE(warnings.front().find("kept in memory and will be written with the next ones"),
-            std::string::npos);
+  EXPECT_TRUE(contains(warnings.front(), "kept in memory and will be written with the next ones"));
   EXPECT_EQ(content(file), before);
-  ::close(held);
+  held.release();
   writer.flush({});
   EXPECT_EQ(writer.lost(), 0);
   EXPECT_EQ(writer.written(), 991);
@@ -206,7 +200,7 @@ TEST_F(StoreTest, LinksAreFollowedByAll) {
   EXPECT_TRUE(fs::exists(target.string() + ".lock"));
   fs::remove(file);
   fs::create_symlink("abc.jsonl", file);
-  EXPECT_NE(io_error().find("too many symbolic links"), std::string::npos);
+  EXPECT_TRUE(contains(io_error(), "too many symbolic links"));
 }
 
 TEST_F(StoreTest, RewritingKeepsPermissionsAndOwner) {
@@ -232,12 +226,12 @@ TEST_F(StoreTest, RootTrustsNoFileThatOthersCanHavePutThere) {
   add({winner_of(1)});
   const std::string before = content(file);
   const auto refused = [&](const std::string& why) {
-    EXPECT_NE(io_error().find(why), std::string::npos);
+    EXPECT_TRUE(contains(io_error(), why));
     Snapshot snapshot;
     snapshot.add_file(file);
     EXPECT_EQ(snapshot.lines(), 0);
     ASSERT_EQ(snapshot.warnings().size(), 1u);
-    EXPECT_NE(snapshot.warnings()[0].what.find(why), std::string::npos);
+    EXPECT_TRUE(contains(snapshot.warnings()[0].what, why));
   };
   ASSERT_EQ(::chown(file.c_str(), other_user, other_user), 0);
   refused("it belongs to user 65534");
@@ -259,34 +253,18 @@ TEST_F(StoreTest, RootTrustsNoFileThatOthersCanHavePutThere) {
   add({winner_of(2)});
 }
 
-class DefaultDirectory : public testing::Test {
- protected:
-  void SetUp() override {
-    for (const char* const name : {"SWITCHBACK_TUNE_CACHE", "XDG_CACHE_HOME", "HOME"}) {
-      if (const char* const value = std::getenv(name)) before.emplace_back(name, value);
-      ::unsetenv(name);
-    }
-  }
-  void TearDown() override {
-    for (const char* const name : {"SWITCHBACK_TUNE_CACHE", "XDG_CACHE_HOME", "HOME"})
-      ::unsetenv(name);
-    for (const auto& [name, value] : before)
-      ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  std::vector<std::pair<std::string, std::string>> before;
-};
-
-TEST_F(DefaultDirectory, IsTheFirstThatIsSet) {
+TEST(DefaultDirectory, IsTheFirstThatIsSet) {
+  test::Variable own("SWITCHBACK_TUNE_CACHE", {}), xdg("XDG_CACHE_HOME", {}), home("HOME", {});
   EXPECT_EQ(default_cache_directory(), fs::path());
-  ::setenv("HOME", "/h", 1);
+  home.set("/h");
   EXPECT_EQ(default_cache_directory(), fs::path("/h") / ".cache" / "switchback");
-  ::setenv("XDG_CACHE_HOME", "relative", 1);
+  xdg.set("relative");
   EXPECT_EQ(default_cache_directory(), fs::path("/h") / ".cache" / "switchback");
-  ::setenv("XDG_CACHE_HOME", "/x", 1);
+  xdg.set("/x");
   EXPECT_EQ(default_cache_directory(), fs::path("/x") / "switchback");
-  ::setenv("SWITCHBACK_TUNE_CACHE", "", 1);
+  own.set("");
   EXPECT_EQ(default_cache_directory(), fs::path("/x") / "switchback");
-  ::setenv("SWITCHBACK_TUNE_CACHE", "own", 1);
+  own.set("own");
   EXPECT_EQ(default_cache_directory(), fs::path("own"));
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -35,13 +36,6 @@ inline TuneLimits quick() {
   return limits;
 }
 
-inline TunerOptions options_in(const TemporaryDirectory& directory, std::string mode = "read") {
-  TunerOptions options = test::tuner_options_in(directory, std::move(mode));
-  options.record_file = (directory / "recorded.jsonl").string();
-  options.validator = validate_program();
-  return options;
-}
-
 inline LayerCase case_of(Mode mode) {
   LayerCase c;
   c.m = rows, c.k = inputs, c.n = outputs;
@@ -49,34 +43,22 @@ inline LayerCase case_of(Mode mode) {
   return c;
 }
 
-/// Runs a training step and an inference step of a layer, which query the context's tuner.
-inline void use_layer(Context& context, Mode mode, std::uint32_t allow = 0) {
+/// Runs a training step and an inference step of a layer, which query the context's tuner. In int8
+/// modes all results must have the bits of the reference, whatever the tuner answers.
+inline void use_layer(Context& context, Mode mode) {
   LayerTrial t(case_of(mode == Mode::automatic ? Mode::standard : mode));
   LinearOptions options = t.options();
   options.mode = mode;
-  options.allow = allow;
   SwitchbackLinear layer(context, options);
   t.set_weight(layer);
   t.forward(layer, Save::copy);
   t.backward(layer);
+  if (traits_of(mode).is_int8()) {
+    EXPECT_TRUE(t.y_right());
+    EXPECT_TRUE(t.gradients_right());
+  }
   layer.prepare_for_eval();
   t.forward(layer, Save::nothing);
-}
-
-/// Tunes the test's shape into a cache in `directory` and returns the cache file, which no tuner
-/// has open any longer.
-inline std::string tuned_file(Context& context, const TemporaryDirectory& directory) {
-  const auto tuner = Tuner::open(context, options_in(directory));
-  tuner->tune(context, {shape}, quick());
-  return tuner->cache_file();
-}
-
-/// Where the tuner's answers to the queries of a layer of the test's shape come from.
-inline std::set<TuneOrigin> origins_of(const Tuner& tuner, Context& context) {
-  std::set<TuneOrigin> origins;
-  for (const ConfigQuery& query : autotune::layer_queries(context, shape))
-    origins.insert(tuner.state().look_up(query, context.state()).origin);
-  return origins;
 }
 
 /// Applies `edit` to every winner in a cache file and writes the file again.
@@ -91,5 +73,46 @@ inline void edit_winners(const std::string& file,
   });
   put(file, lines_of(entries));
 }
+
+/// A context, and tuners whose cache is in a temporary directory.
+class TunerTest : public testing::Test {
+ protected:
+  [[nodiscard]] TunerOptions options(std::string mode = "read") const {
+    TunerOptions options = tuner_options_in(directory, std::move(mode));
+    options.record_file = record_file;
+    options.validator = validate_program();
+    return options;
+  }
+  [[nodiscard]] std::shared_ptr<Tuner> open(std::string mode = "read") const {
+    return Tuner::open(context, options(std::move(mode)));
+  }
+  /// As open(); the tuner answers the context's look-ups.
+  [[nodiscard]] std::shared_ptr<Tuner> attach(std::string mode) {
+    const auto tuner = open(std::move(mode));
+    tuner->attach(context);
+    return tuner;
+  }
+  /// Tunes the test's shape and returns the cache file, which no tuner has open any longer.
+  [[nodiscard]] std::string tuned_file() {
+    const auto tuner = open();
+    tuner->tune(context, {shape}, quick());
+    return tuner->cache_file();
+  }
+  [[nodiscard]] std::vector<ConfigQuery> queries() {
+    return autotune::layer_queries(context, shape);
+  }
+  /// Where the tuner's answers to the queries of a layer of the test's shape come from.
+  [[nodiscard]] std::set<TuneOrigin> origins_of(const Tuner& tuner) {
+    std::set<TuneOrigin> origins;
+    for (const ConfigQuery& query : queries())
+      origins.insert(tuner.state().look_up(query, context.state()).origin);
+    return origins;
+  }
+
+  TemporaryDirectory directory;
+  std::string record_file = directory / "recorded.jsonl";
+  Context context{device_options()};
+};
+using Origins = std::set<TuneOrigin>;
 
 }  // namespace switchback::test

@@ -4,12 +4,13 @@
 #include "autotune/validation/validator.hpp"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>  // NOLINT: setenv is POSIX's
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
+#include "autotune/entries.hpp"
 #include "autotune/installed.hpp"
 #include "autotune/layer_queries.hpp"
 #include "autotune/validation/child.hpp"
@@ -31,43 +32,6 @@ std::vector<std::string> shell(const std::string& script) {
   return {std::string("/bin") + "/sh", "-c", script};
 }
 
-TEST(Child, AnswersLinesUntilItEnds) {
-  Child child;
-  ASSERT_EQ(child.start(shell("while read line; do echo \"<$line>\"; done; exit 0")), "");
-  std::string answer;
-  for (const char* question : {"one", "two words", ""}) {
-    ASSERT_EQ(child.ask(question, minute, answer), Child::Reply::line);
-    EXPECT_EQ(answer, "<" + std::string(question) + ">");
-  }
-  EXPECT_TRUE(child.runs());
-  EXPECT_EQ(child.end().how, "");
-  EXPECT_FALSE(child.runs());
-}
-
-TEST(Child, SaysHowItEnded) {
-  const auto ending_of = [](const char* script) {
-    Child child;
-    EXPECT_EQ(child.start(shell(script)), "");
-    std::string answer;
-    EXPECT_EQ(child.ask("go", minute, answer), Child::Reply::closed) << answer;
-    return child.end();
-  };
-  EXPECT_EQ(ending_of("read line; exit 3").how, "ended with exit code 3");
-  const Child::Ending crashed = ending_of("read line; kill -SEGV $$");
-  EXPECT_TRUE(crashed.how.starts_with("crashed with signal 11")) << crashed.how;
-  EXPECT_FALSE(crashed.by_others);
-  EXPECT_TRUE(ending_of("read line; kill -KILL $$").by_others);
-  EXPECT_EQ(ending_of("read line").how, "");
-
-  Child hung;
-  ASSERT_EQ(hung.start(shell("exec sleep 600")), "");
-  std::string answer;
-  EXPECT_EQ(hung.ask("go", duration<double>(0.2), answer), Child::Reply::late);
-  hung.kill();
-  EXPECT_FALSE(hung.runs());
-  EXPECT_NE(Child().start({"no/such/program"}), "");
-}
-
 // Output of the child without a line end is not an answer, however long it is.
 TEST(Child, TakesNoEndlessAnswer) {
   Child child;
@@ -80,15 +44,18 @@ TEST(ValidationSetting, SurvivesItsLine) {
   ValidationSetting setting{"cuda:1", 3, "avx2", "0000:41:00.0"};
   ValidationSetting back;
   ASSERT_TRUE(from_line(to_line(setting), back));
-  EXPECT_EQ(back.device, setting.device);
-  EXPECT_EQ(back.threads, setting.threads);
-  EXPECT_EQ(back.isa, setting.isa);
-  EXPECT_EQ(back.place, setting.place);
+  EXPECT_EQ(std::tie(back.device, back.threads, back.isa, back.place),
+            std::tie(setting.device, setting.threads, setting.isa, setting.place));
   for (const char* line :
        {"", "validate ", "validate cpu", "validate cpu,x,avx2,", "other cpu,1,avx2,"})
     EXPECT_FALSE(from_line(line, back)) << line;
   EXPECT_EQ(one_line("two\nlines"), "two lines");
   EXPECT_NE(one_line(""), "");
+}
+
+// A helper program that says it is ready and then runs `script`.
+std::vector<std::string> ready_then(const std::string& script) {
+  return shell("read s; echo '" + ready_answer() + "'; " + script);
 }
 
 // One product on the CPU, whose configurations are checked by the program that is installed with
@@ -132,41 +99,37 @@ TEST_F(ValidatorTest, OneChildValidatesAList) {
 // The helper says "ready" and crashes at its first candidate. Each candidate then gets a new helper
 // process.
 TEST_F(ValidatorTest, ACandidateThatKillsTheChildIsWrongAndTheNextIsTried) {
-  Validator validator(context_.state(), {.command = shell("read s; echo '" + ready_answer() +
-                                                          "'; read c; kill -SEGV $$")});
+  Validator validator(context_.state(), {.command = ready_then("read c; kill -SEGV $$")});
   for (int i = 0; i < 2; ++i) {
     const Validation validation = validate(validator);
     EXPECT_EQ(validation.result, Result::wrong);
-    EXPECT_NE(validation.why.find("crashed with signal 11"), std::string::npos) << validation.why;
+    EXPECT_TRUE(test::contains(validation.why, "crashed with signal 11"));
   }
   EXPECT_EQ(validator.starts(), 2);
 }
 
 TEST_F(ValidatorTest, WhatOthersDoToTheChildSaysNothingOfTheCandidate) {
-  const Validation killed =
-      validate_by(shell("read s; echo '" + ready_answer() + "'; read c; kill -KILL $$"));
+  const Validation killed = validate_by(ready_then("read c; kill -KILL $$"));
   EXPECT_EQ(killed.result, Result::unvalidated) << killed.why;
-  const Validation cannot = validate_by(
-      shell("read s; echo '" + ready_answer() + "'; read c; echo 'cannot today'; read d"));
+  const Validation cannot = validate_by(ready_then("read c; echo 'cannot today'; read d"));
   EXPECT_EQ(cannot.result, Result::unvalidated);
   EXPECT_EQ(cannot.why, "today");
 }
 
 // A helper that ended while it was idle is started again for the next candidate.
 TEST_F(ValidatorTest, AChildThatEndedByItselfIsStartedAnew) {
-  Validator validator(context_.state(), {.command = shell("read s; echo '" + ready_answer() +
-                                                          "'; read c; echo right; exit 0")});
+  Validator validator(context_.state(), {.command = ready_then("read c; echo right; exit 0")});
   EXPECT_EQ(validate(validator).result, Result::right);
   EXPECT_EQ(validate(validator).result, Result::right);
   EXPECT_EQ(validator.starts(), 2);
 }
 
 TEST_F(ValidatorTest, ACandidateThatHangsIsWrongUnlessItsTimeWasCutShort) {
-  const auto hangs = shell("read s; echo '" + ready_answer() + "'; read c; exec sleep 600");
+  const auto hangs = ready_then("read c; exec sleep 600");
   Validator validator(context_.state(), {.command = hangs, .limit_s = 0.2});
   const Validation hung = validate(validator);
   EXPECT_EQ(hung.result, Result::wrong);
-  EXPECT_NE(hung.why.find("took longer than"), std::string::npos) << hung.why;
+  EXPECT_TRUE(test::contains(hung.why, "took longer than"));
   Validator patient(context_.state(), {.command = hangs});
   EXPECT_EQ(validate(patient, 0.2).result, Result::unvalidated);
 }
@@ -179,8 +142,8 @@ TEST_F(ValidatorTest, AHelperThatCannotHelpIsNamed) {
     EXPECT_EQ(validation.result, Result::unvalidated);
     return validation.why;
   };
-  EXPECT_NE(why_of({"no/such/program"}).find("no/such/program"), std::string::npos);
-  EXPECT_NE(why_of(shell("exit 3")).find("ended with exit code 3"), std::string::npos);
+  EXPECT_TRUE(test::contains(why_of({"no/such/program"}), "no/such/program"));
+  EXPECT_TRUE(test::contains(why_of(shell("exit 3")), "ended with exit code 3"));
   EXPECT_NE(why_of(shell("read s; echo ready 0 0.0.0")).find("another version"), std::string::npos);
   EXPECT_EQ(why_of(shell("read s; echo cannot see the device")).find("the helper program"), 0u);
 
@@ -199,17 +162,16 @@ TEST(HelperCommand, SaysWhereItLooked) {
   const std::vector<std::string> none;
   const std::vector<std::string> found = {file.string(), "--tuner"};
   EXPECT_EQ(helper_command(file.string(), why), none);
-  EXPECT_NE(why.find("TunerOptions::validator"), std::string::npos) << why;
+  EXPECT_TRUE(test::contains(why, "TunerOptions::validator"));
   std::ofstream(file) << "#!" << std::endl;
   EXPECT_EQ(helper_command(file.string(), why), none) << "it cannot be run";
   std::filesystem::permissions(file, std::filesystem::perms::owner_all);
   EXPECT_EQ(helper_command(file.string(), why), found);
-  ASSERT_EQ(::setenv("SWITCHBACK_VALIDATE", file.c_str(), 1), 0);
+  test::Variable named("SWITCHBACK_VALIDATE", file.string());
   EXPECT_EQ(helper_command({}, why), found);
-  ASSERT_EQ(::setenv("SWITCHBACK_VALIDATE", "no/such/program", 1), 0);
+  named.set("no/such/program");
   EXPECT_EQ(helper_command({}, why), none);
-  EXPECT_NE(why.find("SWITCHBACK_VALIDATE"), std::string::npos) << why;
-  ASSERT_EQ(::unsetenv("SWITCHBACK_VALIDATE"), 0);
+  EXPECT_TRUE(test::contains(why, "SWITCHBACK_VALIDATE"));
 }
 
 }  // namespace

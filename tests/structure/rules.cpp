@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <regex>
 #include <sstream>
 
 namespace switchback::test {
@@ -115,37 +116,14 @@ struct Include {
 std::vector<Include> includes_of(const std::string& text) {
   std::vector<Include> found;
   for_each_line(without_comments(text, true), [&](int number, std::string_view line) {
-    const auto skip = [&line](std::string_view what) {
-      line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-      if (!line.starts_with(what)) return false;
-      line.remove_prefix(what.size());
-      return true;
-    };
-    if (!skip("#") || !skip("include") || !skip("") || line.empty()) return;
-    const char open = line.front();
-    if (open != '"' && open != '<') return;
-    const std::size_t end = line.find(open == '"' ? '"' : '>', 1);
-    if (end == std::string_view::npos) return;
-    found.push_back({number, std::string(line.substr(1, end - 1)), open == '<'});
+    static const std::regex include(R"(\s*#\s*include\s*(["<])([^">]+)[">].*)");
+    std::cmatch match;
+    if (line.find("include") == std::string_view::npos ||
+        !std::regex_match(line.data(), line.data() + line.size(), match, include))
+      return;
+    found.push_back({number, match[2], match[1] == "<"});
   });
   return found;
-}
-
-// Whether the line has `word` as a whole word; with `call`, only where a call of that function
-// follows.
-bool mentions(std::string_view line, std::string_view word, bool call) {
-  for (std::size_t at = line.find(word); at != std::string_view::npos;
-       at = line.find(word, at + 1)) {
-    const std::size_t end = at + word.size();
-    if (at > 0 && is_word(line[at - 1])) continue;
-    if (end < line.size() && is_word(line[end])) continue;
-    if (!call) return true;
-    const std::size_t next = line.find_first_not_of(" \t", end);
-    // A method or member with the name of a forbidden function is a different function.
-    const bool member = at > 0 && (line[at - 1] == '.' || line[at - 1] == '>');
-    if (!member && next != std::string_view::npos && line[next] == '(') return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -202,31 +180,29 @@ std::string without_comments(std::string_view text, bool keep_strings) {
   return result;
 }
 
+namespace {
+
 std::vector<Violation> check_layers(const std::string& path, const std::string& text) {
   std::vector<Violation> found;
   if (!is_code(path)) return found;
   const Layer* own = layer_of_file(path);
   for (const Include& include : includes_of(text)) {
-    if (include.name.find("..") != std::string::npos)
-      found.push_back({path, include.line, "include \"" + include.name + "\" climbs with .."});
+    const auto complain = [&](const std::string& what) {
+      found.push_back({path, include.line, "include \"" + include.name + "\" " + what});
+    };
+    if (include.name.find("..") != std::string::npos) complain("climbs with ..");
     if (own == nullptr || include.angled) continue;
+    const std::string name(own->name);
     const Layer* other = layer_of_include(include.name);
     if (other != nullptr && other != own && other->rank == own->rank)
-      found.push_back({path, include.line,
-                       "include \"" + include.name + "\" of a sibling: " + std::string(own->name) +
-                           " does not know " + std::string(other->name)});
+      complain("of a sibling: " + name + " does not know " + std::string(other->name));
     if (other != nullptr && other->rank > own->rank)
-      found.push_back({path, include.line,
-                       "include \"" + include.name + "\" points up: " + std::string(own->name) +
-                           " is below " + std::string(other->name)});
+      complain("points up: " + name + " is below " + std::string(other->name));
     if (include.name.starts_with("studies/") &&
         std::none_of(users_of_studies.begin(), users_of_studies.end(),
                      [&](std::string_view user) { return path.starts_with(user); }))
-      found.push_back({path, include.line,
-                       "include \"" + include.name + "\": " + std::string(own->name) +
-                           " does not know the studies"});
-    if (include.name.starts_with("tests/"))
-      found.push_back({path, include.line, "include \"" + include.name + "\" is of the tests"});
+      complain("of a study: " + name + " does not know the studies");
+    if (include.name.starts_with("tests/")) complain("is of the tests");
   }
   return found;
 }
@@ -254,18 +230,18 @@ std::vector<Violation> check_no_output(const std::string& path, const std::strin
   std::vector<Violation> found;
   const bool library = path.starts_with("src/") || path.starts_with("include/");
   if (!library || !is_code(path) || path == "src/core/assert.hpp") return found;
-  constexpr std::string_view calls[] = {"printf", "fprintf", "vprintf", "vfprintf",   "puts",
-                                        "fputs",  "putchar", "perror",  "print",      "println",
-                                        "abort",  "exit",    "_exit",   "quick_exit", "terminate"};
-  constexpr std::string_view names[] = {"cout", "cerr", "clog", "stdout", "stderr"};
+  // A method or member with the name of a forbidden function is a different function.
+  static const std::regex call(
+      R"((^|[^\w.>])(v?f?printf|f?puts|putchar|perror|print(ln)?|abort|_?exit|quick_exit|terminate)\s*\()");
+  static const std::regex stream(R"(\b(cout|cerr|clog|stdout|stderr)\b)");
   for_each_line(without_comments(text, false), [&](int number, std::string_view line) {
-    for (const std::string_view call : calls)
-      if (mentions(line, call, true))
-        found.push_back(
-            {path, number, std::string(call) + "(): the library never prints, exits or aborts"});
-    for (const std::string_view name : names)
-      if (mentions(line, name, false))
-        found.push_back({path, number, std::string(name) + ": the library never prints"});
+    std::cmatch match;
+    const char* const end = line.data() + line.size();
+    if (std::regex_search(line.data(), end, match, call))
+      found.push_back(
+          {path, number, match.str(2) + "(): the library never prints, exits or aborts"});
+    if (std::regex_search(line.data(), end, match, stream))
+      found.push_back({path, number, match.str(1) + ": the library never prints"});
   });
   return found;
 }
@@ -288,25 +264,23 @@ std::vector<Violation> check_no_outside_paths(const std::string& path, const std
     }
   });
   if (!is_code(path)) return found;
+  // A string is an absolute path if it has a directory and more ("/sys/…"). "/index0", or anything
+  // that is appended to another string, is not absolute.
+  static const std::regex absolute(R"re("(/[A-Za-z][^"/]*/[^"]*))re");
+  static const std::regex system("/(proc|sys|dev|etc)/.*");
   for_each_line(without_comments(text, true), [&](int number, std::string_view line) {
-    for (std::size_t at = line.find("\"/"); at != std::string_view::npos;
-         at = line.find("\"/", at + 1)) {
-      const std::string_view rest = line.substr(at + 1);
-      const bool letter = rest.size() > 1 && std::isalpha(static_cast<unsigned char>(rest[1])) != 0;
-      // A string is an absolute path if it has a directory and more ("/sys/…"). "/index0", appended
-      // to another string, is not absolute.
-      const std::size_t slash = rest.find('/', 1);
-      const bool absolute = letter && slash < rest.find('"', 1);
-      const bool system = rest.starts_with("/proc/") || rest.starts_with("/sys/") ||
-                          rest.starts_with("/dev/") || rest.starts_with("/etc/");
-      const bool appended =
-          at > 0 && line.substr(0, at).find_last_of('+') != std::string_view::npos;
-      if (absolute && !system && !appended)
-        found.push_back({path, number, "an absolute path: " + std::string(rest.substr(0, 40))});
-    }
+    std::cmatch match;
+    if (line.find("\"/") == std::string_view::npos ||
+        !std::regex_search(line.data(), line.data() + line.size(), match, absolute) ||
+        std::regex_match(match.str(1), system) ||
+        match.prefix().str().find('+') != std::string::npos)
+      return;
+    found.push_back({path, number, "an absolute path: " + match.str(1)});
   });
   return found;
 }
+
+}  // namespace
 
 std::vector<Violation> check_file(const std::string& path, const std::string& text) {
   std::vector<Violation> all;

@@ -19,19 +19,13 @@ struct Violation {
 /// blank; line ends stay. With keep_strings, only comments are blank.
 std::string without_comments(std::string_view text, bool keep_strings);
 
-/// Rules of includes between layers (core <- quant, gemm <- linear <- autotune <- capi, bench): an
-/// include never points to a higher layer, a public header belongs to its layer, and no include
-/// climbs with "..".
-std::vector<Violation> check_layers(const std::string& path, const std::string& text);
-/// Public headers may include each other and the standard library, nothing else.
-std::vector<Violation> check_public_includes(const std::string& path, const std::string& text);
-/// The library's code must not print, exit or abort.
-std::vector<Violation> check_no_output(const std::string& path, const std::string& text);
-/// No file may name a place outside of the project: no home directories, and in code no absolute
-/// paths except the system's descriptions of itself (/proc, /sys).
-std::vector<Violation> check_no_outside_paths(const std::string& path, const std::string& text);
-
-/// Checks a file against all rules.
+/// Checks a file against all rules:
+/// - An include never points to a higher layer (core <- quant, gemm <- linear <- autotune <- capi,
+///   bench). A public header belongs to its layer, and no include climbs with "..".
+/// - Public headers may include each other and the standard library, nothing else.
+/// - The library's code must not print, exit or abort.
+/// - No file may name a place outside of the project: no home directories, and in code no absolute
+///   paths except the system's descriptions of itself (/proc, /sys).
 std::vector<Violation> check_file(const std::string& path, const std::string& text);
 
 }  // namespace switchback::test

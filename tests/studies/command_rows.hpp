@@ -21,49 +21,66 @@ namespace switchback::bench {
 
 using Arguments = std::vector<std::string>;
 
-/// Runs the workload's command and returns its standard output.
-inline std::string output_of(std::string_view workload, const Arguments& shared,
-                             const Arguments& more, int code = exit_codes::ok) {
-  CLI::App app;
-  const std::shared_ptr<Workload> made = make_workload(workload);
-  add_workload_command(app, made);
-  Arguments reversed = {std::string(made->command())};
-  for (const Arguments* some : {&shared, &more})
-    reversed.insert(reversed.end(), some->begin(), some->end());
-  std::reverse(reversed.begin(), reversed.end());
+/// Runs a command with these arguments and returns its standard output. The first argument is the
+/// command's name.
+inline std::string output_of(CLI::App& app, Arguments arguments) {
+  std::reverse(arguments.begin(), arguments.end());
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   try {
-    app.parse(std::move(reversed));
+    app.parse(std::move(arguments));
   } catch (...) {
     testing::internal::GetCapturedStderr();
     testing::internal::GetCapturedStdout();
     throw;
   }
-  EXPECT_EQ(exit_code(), code);
   testing::internal::GetCapturedStderr();
   return testing::internal::GetCapturedStdout();
 }
 
-/// Runs the workload's command and returns the records that it prints, one per line.
-inline std::vector<Json> rows_of(std::string_view workload, const Arguments& shared,
-                                 const Arguments& more, int code = exit_codes::ok) {
-  std::istringstream out(output_of(workload, shared, more, code));
-  std::vector<Json> rows;
-  for (std::string line; std::getline(out, line);)
-    rows.push_back(Json::parse(line));
-  return rows;
-}
+/// The command of a workload, with arguments that all its runs share.
+class WorkloadCommand {
+ public:
+  WorkloadCommand(std::string workload, Arguments shared)
+      : workload_(std::move(workload)), shared_(std::move(shared)) {}
 
-/// The message of the Error that the workload's command ends with; "accepted" if there is none.
-inline std::string message_of(std::string_view workload, const Arguments& shared,
-                              const Arguments& more) {
-  try {
-    output_of(workload, shared, more);
-  } catch (const Error& error) {
-    return error.what();
+  /// Runs the command and returns its standard output.
+  [[nodiscard]] std::string output(const Arguments& more, int code = exit_codes::ok) const {
+    CLI::App app;
+    const std::shared_ptr<Workload> made = make_workload(workload_);
+    add_workload_command(app, made);
+    Arguments arguments = {std::string(made->command()), "--quiet"};
+    for (const Arguments* some : {&shared_, &more})
+      arguments.insert(arguments.end(), some->begin(), some->end());
+    std::string text = output_of(app, std::move(arguments));
+    EXPECT_EQ(exit_code(), code);
+    return text;
   }
-  return "accepted";
-}
+  /// Runs the command and returns the records that it prints, one per line.
+  [[nodiscard]] std::vector<Json> rows(const Arguments& more, int code = exit_codes::ok) const {
+    std::istringstream out(output(more, code));
+    std::vector<Json> rows;
+    for (std::string line; std::getline(out, line);)
+      rows.push_back(Json::parse(line));
+    return rows;
+  }
+  [[nodiscard]] std::vector<Json> rows_on(const std::string& device, Arguments more) const {
+    more.insert(more.end(), {"--device", device});
+    return rows(more);
+  }
+  /// The message of the Error that the command ends with; "accepted" if there is none.
+  [[nodiscard]] std::string message(const Arguments& more) const {
+    try {
+      static_cast<void>(output(more));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+ private:
+  std::string workload_;
+  Arguments shared_;
+};
 
 }  // namespace switchback::bench

@@ -3,84 +3,72 @@
 // and all ways train the same weights.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <sstream>
 
 #include "studies/command_rows.hpp"
+#include "support/temporary_directory.hpp"
 #include "support/tuning.hpp"
-#include "switchback/error.hpp"
 
 namespace switchback::bench {
 namespace {
 
-const Arguments of_parallel_linears = {"--quiet", "--steps", "2"};
-
-Arguments on(const std::string& device, Arguments arguments) {
-  if (device == "cpu") arguments.insert(arguments.begin(), {"--threads", "2"});
-  arguments.insert(arguments.begin(), {"--device", device});
-  return arguments;
-}
-std::string run_parallel_linears(const Arguments& arguments, const std::string& device = "cpu") {
-  return output_of("multimodel", of_parallel_linears, on(device, arguments));
-}
-std::vector<Json> rows_of_run(const Arguments& arguments, const std::string& device = "cpu") {
-  return rows_of("multimodel", of_parallel_linears, on(device, arguments));
-}
-
-const std::vector<std::string> small_models = {"--models", "3",      "--shape",
-                                               "4,24,16",  "--mode", "rowwise"};
-
-std::vector<std::string> small_with(const std::vector<std::string>& more) {
-  std::vector<std::string> arguments = small_models;
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
+const WorkloadCommand parallel_linears("multimodel", {"--steps", "2", "--threads", "2"});
 
 TEST(ParallelLinearsCommand, ModeAutoIsTunedForEveryWay) {
   const test::Tuning tuning;
-  const std::filesystem::path cache =
-      std::filesystem::path(testing::TempDir()) / "multimodel_auto_cache";
-  std::filesystem::remove_all(cache);
+  const test::TemporaryDirectory cache;
   const std::vector<Json> rows =
-      rows_of_run({"--models", "3", "--shape", "4,24,16", "--mode", "rowwise", "auto", "--tune",
-                   "1", "--cache", cache.string()});
+      parallel_linears.rows({"--models", "3", "--shape", "4,24,16", "--mode", "rowwise", "auto",
+                             "--tune", "1", "--cache", cache.path().string()});
   EXPECT_EQ(rows.size(), 9u);
-  EXPECT_TRUE(std::filesystem::exists(cache) && !std::filesystem::is_empty(cache));
-  std::filesystem::remove_all(cache);
+  EXPECT_FALSE(std::filesystem::is_empty(cache.path()));
 }
 
-TEST(ParallelLinearsCommand, RowsOfEveryWayAndMode) {
-  for (const bool ragged : {false, true}) {
-    std::vector<std::string> arguments = {"--models", "3",      "4",       "--shape",
-                                          "5x24x17",  "--mode", "rowwise", "global"};
-    if (ragged) arguments.emplace_back("--ragged");
-    const std::vector<Json> rows = rows_of_run(arguments);
-    // Rows for two numbers of models, three ways, and three modes (standard is added: the ratios
-    // need it).
-    ASSERT_EQ(rows.size(), 18u);
-    EXPECT_EQ(rows[0]["way"], "loop");
-    EXPECT_EQ(rows[0]["mode"], "standard");
-    EXPECT_EQ(rows[0]["step_ratio"], 1.0);
-    for (const Json& row : rows) {
-      const std::int64_t models = row["models"];
-      EXPECT_EQ(row["params"], models * (24 * 17 + 17));
-      EXPECT_EQ(row["bytes"]["param"], 4 * models * (24 * 17 + 17));
-      EXPECT_EQ(row["ragged"], ragged);
-      EXPECT_EQ(row["checks"]["same_outputs"], true);
-      EXPECT_EQ(row["checks"]["same_weights"], true) << row.dump();
-      for (const char* time : {"inference", "forward", "backward", "optimizer", "synced_ms"})
-        EXPECT_EQ(row[time]["count"], 2) << time;
-      EXPECT_EQ(row["bytes"]["int8_weights"] == 0, row["mode"] == "standard") << row.dump();
+// Each layout of weights, with data that stay or are new in each step, on the CPU and on a device
+// whose memory this program cannot read. All ways compute the same outputs and train the same
+// weights: those of matrices below each other on a CPU to the bit. A GPU's floating point products
+// of groups add in another order than those of one layer, and so may a CPU's products of matrices
+// that lie next to each other.
+TEST(ParallelLinearsCommand, LayoutsAndDataOnEveryDevice) {
+  const Arguments variants[] = {
+      {"--layout", "below", "--data", "resident", "--models", "3", "4"},
+      {"--layout", "below", "--data", "fresh", "--models", "3", "--ragged"},
+      {"--layout", "beside", "--data", "resident", "--models", "3"},
+      {"--layout", "beside", "--data", "fresh", "--models", "3"}};
+  for (const std::string device : {"cpu", "emulated:0"})
+    for (const Arguments& variant : variants) {
+      Arguments arguments = variant;
+      arguments.insert(arguments.end(), {"--shape", "5x24x17", "--mode", "rowwise"});
+      const std::vector<Json> rows = parallel_linears.rows_on(device, arguments);
+      // Three ways in two modes: standard is added, because the ratios need it.
+      ASSERT_EQ(rows.size(), variant.back() == "4" ? 12u : 6u);
+      EXPECT_EQ(rows[0]["way"], "loop");
+      EXPECT_EQ(rows[0]["mode"], "standard");
+      EXPECT_EQ(rows[0]["step_ratio"], 1.0);
+      for (const Json& row : rows) {
+        SCOPED_TRACE(device + " " + row.dump());
+        EXPECT_EQ(row["layout"], variant[1]);
+        EXPECT_EQ(row["data"], variant[3]);
+        EXPECT_EQ(row["ragged"], variant.back() == "--ragged");
+        const std::int64_t params = row["models"].get<std::int64_t>() * (24 * 17 + 17);
+        EXPECT_EQ(row["params"], params);
+        EXPECT_EQ(row["bytes"]["param"], 4 * params);
+        EXPECT_EQ(row["bytes"]["int8_weights"] == 0, row["mode"] == "standard");
+        if (device == "cpu" && variant[1] == "below") {
+          EXPECT_EQ(row["checks"]["same_outputs"], true);
+          EXPECT_EQ(row["checks"]["same_weights"], true);
+        }
+        EXPECT_EQ(row["checks"]["near_weights"], true);
+        for (const char* time :
+             {"inference", "load", "forward", "backward", "optimizer", "host_ms", "synced_ms"})
+          EXPECT_EQ(row[time]["count"], 2) << time;
+        EXPECT_GE(row["synced_ms"]["min"], row["host_ms"]["min"]);
+      }
     }
-  }
 }
 
 TEST(ParallelLinearsCommand, PublishedRatiosStandBesideOurs) {
-  std::istringstream out(run_parallel_linears({"--models", "8", "--mode", "standard"}));
-  std::string line;
-  while (std::getline(out, line)) {
-    const Json row = Json::parse(line);
+  for (const Json& row : parallel_linears.rows({"--models", "8", "--mode", "standard"})) {
     EXPECT_EQ(row["published_step"].is_null(), row["way"] != "grouped");
     if (row["way"] == "grouped") {
       EXPECT_NEAR(row["published_step"].get<double>(), 26.690 / 16.819, 1e-9);
@@ -89,49 +77,8 @@ TEST(ParallelLinearsCommand, PublishedRatiosStandBesideOurs) {
   }
 }
 
-// Every way trains weights that are near those of the others, or equal if `exact`. On a GPU the
-// floating point products of groups add in another order than those of one layer. On a CPU those of
-// matrices that lie next to each other may do so.
-void expect_the_same(const Json& row, bool exact) {
-  if (exact) {
-    EXPECT_EQ(row["checks"]["same_outputs"], true);
-    EXPECT_EQ(row["checks"]["same_weights"], true) << row.dump();
-  }
-  EXPECT_EQ(row["checks"]["near_weights"], true) << row.dump();
-}
-
-// Each layout of weights, with data that stay or are new in each step, on the CPU and on a device
-// whose memory this program cannot read. All ways compute the same outputs and train the same
-// weights.
-TEST(ParallelLinearsCommand, LayoutsAndDataOnEveryDevice) {
-  for (const char* device : {"cpu", "emulated:0"})
-    for (const char* layout : {"below", "beside"})
-      for (const char* data : {"resident", "fresh"}) {
-        SCOPED_TRACE(std::string(device) + " " + layout + " " + data);
-        const std::vector<Json> rows =
-            rows_of_run(small_with({"--layout", layout, "--data", data}), device);
-        ASSERT_EQ(rows.size(), 6u);
-        for (const Json& row : rows) {
-          EXPECT_EQ(row["layout"], layout);
-          EXPECT_EQ(row["data"], data);
-          expect_the_same(row,
-                          std::string_view(device) == "cpu" && std::string_view(layout) == "below");
-          for (const char* time : {"load", "forward", "optimizer", "host_ms", "synced_ms"})
-            EXPECT_EQ(row[time]["count"], 2) << time;
-          EXPECT_GE(row["synced_ms"]["min"], row["host_ms"]["min"]);
-        }
-      }
-}
-
-TEST(ParallelLinearsCommand, RaggedModelsOnADevice) {
-  for (const Json& row : rows_of_run(small_with({"--ragged"}), "emulated:0"))
-    expect_the_same(row, false);
-}
-
 TEST(ParallelLinearsCommand, Rejections) {
-  const auto message_of = [](const Arguments& more) {
-    return bench::message_of("multimodel", of_parallel_linears, more);
-  };
+  const auto message_of = [](const Arguments& more) { return parallel_linears.message(more); };
   EXPECT_EQ(message_of({"--models", "0"}), "--models 0: it must be from 1 to 65536");
   EXPECT_EQ(
       message_of({"--shape", "0,24,16"}),

@@ -5,16 +5,12 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "studies/models/support.hpp"
 
 namespace switchback::test {
 namespace {
 
 using namespace models;
-
-using Named = std::map<std::string, Values>;
 
 double loss_of(const DecoderOptions& o, const Named& p, const std::vector<std::int32_t>& tokens,
                const std::vector<std::int32_t>& targets, std::int64_t batch) {
@@ -52,11 +48,7 @@ TEST(ModelsGradient, DecoderOfEveryParameter) {
   const Surroundings around{context, memory};
   Parameters parameters(context.state(), memory, 3);
   Decoder model(around, parameters, o);
-  Named named;
-  for (Parameter& p : parameters.all()) {
-    fill(p.value, std::hash<std::string>()(p.name), 0.5);
-    named[p.name] = values_of(p.value);
-  }
+  const Named named = fill_parameters(parameters);
   model.weights_updated();
   const std::vector<std::int32_t> tokens = {1, 2, 3, 10, 0, 3, 3, 7, 8, 9};
   const std::vector<std::int32_t> targets = {2, 3, 10, 0, 4, 3, 7, 8, 9, 1};
@@ -65,36 +57,8 @@ TEST(ModelsGradient, DecoderOfEveryParameter) {
     EXPECT_NEAR(model.loss(targets), loss_of(o, named, tokens, targets, 2), 1e-5);
     model.backward(accumulate);
   }
-  for (const Parameter& p : parameters.all()) {
-    Values& values = named[p.name];
-    // About twelve elements of each parameter, spread over it, because the whole model in f64 is
-    // slow.
-    const std::size_t step = std::max<std::size_t>(1, values.size() / 12);
-    for (std::size_t i = 0; i < values.size(); i += step) {
-      const double kept = values[i];
-      constexpr double h = 1e-5;
-      values[i] = kept + h;
-      const double above = loss_of(o, named, tokens, targets, 2);
-      values[i] = kept - h;
-      const double below = loss_of(o, named, tokens, targets, 2);
-      values[i] = kept;
-      const double want = 2 * (above - below) / (2 * h);  // the gradient was accumulated twice
-      EXPECT_NEAR(p.gradient.floats()[i], want, 2e-5) << p.name << " element " << i;
-    }
-  }
-}
-
-// For the published sizes (CS336), the number of parameters follows from the options.
-TEST(ModelsDecoder, ParametersOfThePublishedSizes) {
-  const auto count = [](std::int64_t width, std::int64_t hidden, std::int64_t layers) {
-    return DecoderOptions{.vocabulary = 10000, .width = width, .hidden = hidden, .layers = layers}
-        .parameters();
-  };
-  EXPECT_EQ(count(768, 3072, 12), 128625408);
-  EXPECT_NEAR(static_cast<double>(count(1024, 4096, 24)), 423.2e6, 0.05e6);
-  EXPECT_NEAR(static_cast<double>(count(1280, 5120, 36)), 969.4e6, 0.05e6);
-  EXPECT_NEAR(static_cast<double>(count(1600, 6400, 48)), 1998e6, 0.5e6);
-  EXPECT_NEAR(static_cast<double>(count(2560, 10240, 32)), 3407e6, 0.5e6);
+  expect_gradients(parameters, named, 2,
+                   [&](const Named& n) { return loss_of(o, n, tokens, targets, 2); });
 }
 
 }  // namespace

@@ -114,36 +114,52 @@ inline Values rope(Values qkv, std::int64_t length, std::int64_t heads, std::int
   return qkv;
 }
 
-/// Causal attention over qkv[batch · length, 3·heads·dim].
-inline Values attention(const Values& qkv, std::int64_t batch, std::int64_t length,
-                        std::int64_t heads, std::int64_t dim) {
-  const std::int64_t width = heads * dim;
-  Values out(at(batch * length * width));
-  const auto element = [&](std::int64_t row, std::int64_t part, std::int64_t head, std::int64_t i) {
-    return qkv[at(row * 3 * width + part * width + head * dim + i)];
-  };
+/// The places of the elements of one head of one sequence in qkv[batch · length, 3·heads·dim] and
+/// in its output[batch · length, heads·dim]; parts 0, 1, 2 are queries, keys and values.
+struct HeadPlaces {
+  std::int64_t first_row, head, heads, dim;
+  [[nodiscard]] std::size_t in_qkv(std::int64_t token, std::int64_t part, std::int64_t i) const {
+    return at(((first_row + token) * 3 + part) * heads * dim + head * dim + i);
+  }
+  [[nodiscard]] std::size_t in_out(std::int64_t token, std::int64_t i) const {
+    return at((first_row + token) * heads * dim + head * dim + i);
+  }
+};
+
+/// Calls f(places, token, weights) for each query of causal attention. The weights, of the keys up
+/// to the token, are the softmax of the scores.
+template <class F>
+void for_each_query(const Values& qkv, std::int64_t batch, std::int64_t length, std::int64_t heads,
+                    std::int64_t dim, F&& f) {
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t head = 0; head < heads; ++head)
       for (std::int64_t t = 0; t < length; ++t) {
+        const HeadPlaces places = {b * length, head, heads, dim};
         Values weights(at(t + 1));
-        double max = -1e300;
         for (std::int64_t s = 0; s <= t; ++s) {
-          double score = 0;
           for (std::int64_t i = 0; i < dim; ++i)
-            score += element(b * length + t, 0, head, i) * element(b * length + s, 1, head, i);
-          weights[at(s)] = score / std::sqrt(static_cast<double>(dim));
-          max = std::max(max, weights[at(s)]);
+            weights[at(s)] += qkv[places.in_qkv(t, 0, i)] * qkv[places.in_qkv(s, 1, i)];
+          weights[at(s)] /= std::sqrt(static_cast<double>(dim));
         }
+        const double max = *std::max_element(weights.begin(), weights.end());
         double total = 0;
         for (double& w : weights)
           total += w = std::exp(w - max);
-        for (std::int64_t i = 0; i < dim; ++i) {
-          double value = 0;
-          for (std::int64_t s = 0; s <= t; ++s)
-            value += weights[at(s)] / total * element(b * length + s, 2, head, i);
-          out[at((b * length + t) * width + head * dim + i)] = value;
-        }
+        for (double& w : weights)
+          w /= total;
+        f(places, t, weights);
       }
+}
+
+inline Values attention(const Values& qkv, std::int64_t batch, std::int64_t length,
+                        std::int64_t heads, std::int64_t dim) {
+  Values out(qkv.size() / 3);
+  for_each_query(qkv, batch, length, heads, dim,
+                 [&](const HeadPlaces& places, std::int64_t t, const Values& weights) {
+                   for (std::int64_t s = 0; s <= t; ++s)
+                     for (std::int64_t i = 0; i < dim; ++i)
+                       out[places.in_out(t, i)] += weights[at(s)] * qkv[places.in_qkv(s, 2, i)];
+                 });
   return out;
 }
 
@@ -151,42 +167,26 @@ inline Values attention(const Values& qkv, std::int64_t batch, std::int64_t leng
 /// its output, dscore = p · (g·v - out·g).
 inline Values attention_gradient(const Values& qkv, const Values& dout, std::int64_t batch,
                                  std::int64_t length, std::int64_t heads, std::int64_t dim) {
-  const std::int64_t width = heads * dim;
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
   Values gradient(qkv.size());
-  for (std::int64_t b = 0; b < batch; ++b)
-    for (std::int64_t head = 0; head < heads; ++head)
-      for (std::int64_t t = 0; t < length; ++t) {
-        const auto place = [&](std::int64_t row, std::int64_t part, std::int64_t i) {
-          return at((b * length + row) * 3 * width + part * width + head * dim + i);
-        };
-        const auto g = [&](std::int64_t i) {
-          return dout[at((b * length + t) * width + head * dim + i)];
-        };
-        Values p(at(t + 1)), dp(at(t + 1));
-        double max = -1e300;
-        for (std::int64_t s = 0; s <= t; ++s) {
-          for (std::int64_t i = 0; i < dim; ++i) {
-            p[at(s)] += scale * qkv[place(t, 0, i)] * qkv[place(s, 1, i)];
-            dp[at(s)] += g(i) * qkv[place(s, 2, i)];
-          }
-          max = std::max(max, p[at(s)]);
-        }
-        double total = 0;
-        for (double& score : p)
-          total += score = std::exp(score - max);
-        for (double& weight : p)
-          weight /= total;
-        const double mean = dot(p, dp);
-        for (std::int64_t s = 0; s <= t; ++s) {
-          const double dscore = scale * p[at(s)] * (dp[at(s)] - mean);
-          for (std::int64_t i = 0; i < dim; ++i) {
-            gradient[place(t, 0, i)] += dscore * qkv[place(s, 1, i)];
-            gradient[place(s, 1, i)] += dscore * qkv[place(t, 0, i)];
-            gradient[place(s, 2, i)] += p[at(s)] * g(i);
-          }
-        }
-      }
+  for_each_query(qkv, batch, length, heads, dim,
+                 [&](const HeadPlaces& places, std::int64_t t, const Values& p) {
+                   Values dp(p.size());
+                   for (std::int64_t s = 0; s <= t; ++s)
+                     for (std::int64_t i = 0; i < dim; ++i)
+                       dp[at(s)] += dout[places.in_out(t, i)] * qkv[places.in_qkv(s, 2, i)];
+                   const double mean = dot(p, dp);
+                   for (std::int64_t s = 0; s <= t; ++s) {
+                     const double dscore = scale * p[at(s)] * (dp[at(s)] - mean);
+                     for (std::int64_t i = 0; i < dim; ++i) {
+                       const std::size_t query = places.in_qkv(t, 0, i);
+                       const std::size_t key = places.in_qkv(s, 1, i);
+                       gradient[query] += dscore * qkv[key];
+                       gradient[key] += dscore * qkv[query];
+                       gradient[places.in_qkv(s, 2, i)] += p[at(s)] * dout[places.in_out(t, i)];
+                     }
+                   }
+                 });
   return gradient;
 }
 
