@@ -112,14 +112,6 @@ TEST_F(CudaAlgorithms, WantTheAlignmentThereIs) {
   EXPECT_EQ(build(aligned).refusal, "");
 }
 
-TEST_F(CudaAlgorithms, AreThoseOfTheDevice) {
-  options().compute_capability = 80;
-  for (const auto& one : ranked())
-    EXPECT_NE(one.id, 66) << "Hopper's";
-  EXPECT_NE(build(large_workspace()).refusal.find("CUBLAS_STATUS_ARCH_MISMATCH"),
-            std::string::npos);
-}
-
 TEST_F(CudaAlgorithms, BuiltFromItsAttributesOneIsWhatItWas) {
   product.most_workspace_bytes = 64 * mib;
   const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
@@ -159,6 +151,10 @@ TEST_F(CudaAlgorithms, WhyOneCannotBeBuiltIsSaid) {
   EXPECT_EQ(refusal([](auto& a) { a.cluster_shape = CUBLASLT_CLUSTER_SHAPE_1x2x1; }),
             "it needs 41943040 bytes of workspace; the limit is 33554432");
   EXPECT_EQ(build({}).refusal, "") << "the one without tiles";
+  options().compute_capability = 80;
+  EXPECT_EQ(refusal([](auto&) {}), "cublasLtMatmulAlgoCheck: CUBLAS_STATUS_ARCH_MISMATCH (8)");
+  for (const auto& one : ranked())
+    EXPECT_NE(one.id, large_workspace().id) << "of a later device";
 }
 
 // The 64 bytes of an algorithm belong to one version of cuBLASLt. Its attributes can be built into
@@ -199,10 +195,7 @@ TEST_F(CudaAlgorithms, CandidatesAreTheDefaultThenTheRanked) {
                                                                                              : 64);
   }
   EXPECT_EQ(workspaces, (std::set<std::int64_t>{0, 32, 64}));
-}
-
-TEST_F(CudaAlgorithms, UsuallyTheFirstOfTheRankingAreEnough) {
-  const auto all = lt::all_candidates(handle(), product);
+  // Usually the first of the ranking are enough.
   const auto few = lt::candidates(handle(), product);
   ASSERT_EQ(few.size(), lt::few_ranked);
   ASSERT_GT(all.size(), few.size());
@@ -210,6 +203,9 @@ TEST_F(CudaAlgorithms, UsuallyTheFirstOfTheRankingAreEnough) {
     EXPECT_EQ(few[i].place, all[i].place);
     EXPECT_EQ(few[i].choice, all[i].choice);
   }
+  product.align_a = product.align_b = product.align_d = 2;
+  EXPECT_EQ(lt::all_candidates(handle(), product).size(), 1u) << "none is ranked";
+  EXPECT_EQ(lt::candidates(handle(), product).size(), 1u);
 }
 
 // cuBLASLt may keep state in the 64 bytes of an algorithm that no attribute shows. Then the
@@ -227,12 +223,6 @@ TEST_F(CudaAlgorithms, WhatAttributesDoNotTellIsTakenByPlace) {
   const auto& large = all[ranked.size()];
   EXPECT_EQ(large.place, static_cast<std::int64_t>(ranked.size()) - 1);
   EXPECT_EQ(large.choice.workspace_mib, 64) << "the one that needs more";
-}
-
-TEST_F(CudaAlgorithms, ALibraryWithNothingHasTheDefaultToTry) {
-  product.align_a = product.align_b = product.align_d = 2;
-  EXPECT_EQ(lt::all_candidates(handle(), product).size(), 1u);
-  EXPECT_EQ(lt::candidates(handle(), product).size(), 1u);
 }
 
 // cuBLASLt's functions are looked up once per process, so this test has its own process.
@@ -253,27 +243,9 @@ TEST_F(CudaAlgorithms, WithoutTheirFunctionsTheRankingIsLeft) {
   for (const auto& candidate : all)
     EXPECT_FALSE(candidate.choice.algorithm.has_value());
 
-  Random random(1);
-  Matrix<std::int8_t> a(40, 64);
-  Matrix<std::int8_t> b(24, 64);
-  fill_codes(a, random);
-  fill_codes(b, random);
-  Matrix<std::int32_t> want(40, 24);
-  Context cpu(cpu_options());
-  GemmS8S8S32Args args;
-  args.a = a.view();
-  args.b = b.view();
-  args.d = want.view();
-  gemm_s8s8s32(cpu, args);
-  const DeviceMatrix<std::int8_t> device_a(*context, a);
-  const DeviceMatrix<std::int8_t> device_b(*context, b);
-  const DeviceMatrix<std::int32_t> device_d(*context, 40, 24);
-  args.a = device_a.view();
-  args.b = device_b.view();
-  args.d = device_d.view();
-  args.engine = "cublaslt";
-  gemm_s8s8s32(*context, args);
-  EXPECT_TRUE(device_d.download() == want);
+  ProductOnDevice multiplied(*context);
+  multiplied.run("cublaslt");
+  EXPECT_TRUE(multiplied.right());
 }
 
 }  // namespace

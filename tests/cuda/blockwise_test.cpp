@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a device computes dW in int8: with which kernel, with tiles of which size, and with how much
 // memory. Another suite, of the operation, checks the bits of the results.
-#include <cuda_runtime.h>
-
 #include <string>
 #include <vector>
 
-#include "cuda/cuda_support.hpp"
+#include "cuda/blockwise_support.hpp"
 #include "support/device_memory.hpp"
 
 namespace switchback::test {
@@ -24,37 +22,14 @@ class CudaBlockwise : public Cuda {
     unsigned blocks = 0, threads = 0;  // of the first
     std::size_t scratch_bytes = 0;
   };
-  // Runs a blockwise product of zeros. Its operand a begins `offset` bytes after a multiple of 256.
   static Launched product(Context& context, std::int64_t m, std::int64_t n, std::int64_t k,
                           std::int64_t offset = 0, std::string_view engine = {},
                           std::int64_t block_rows = 256) {
-    const std::int64_t padded = whole_block_rows(m, block_rows);
-    const DeviceMatrix<std::int8_t> a(context, Matrix<std::int8_t>(n + 1, padded));
-    const DeviceMatrix<std::int8_t> b(context, Matrix<std::int8_t>(k, padded));
-    const DeviceMatrix<float> of_a(context, Matrix<float>(padded / block_rows, n));
-    const DeviceMatrix<float> of_b(context, Matrix<float>(padded / block_rows, k));
-    const DeviceMatrix<float> d(context, Matrix<float>(n, k));
-    BlockwiseGemmArgs args;
-    args.a = {a.data() + offset, n, padded, padded};
-    args.b = b.view();
-    args.d = d.view();
-    args.absmax_a = of_a.span();
-    args.absmax_b = of_b.span();
-    args.block_rows = block_rows;
-    args.m = m;
-    args.engine = engine;
-    const std::size_t since = switchback_cuda_emu::launches().size();
-    const std::size_t before = context.state().workspace.capacity_bytes();
-    gemm_blockwise(context, args);
-    Launched launched;
-    launched.scratch_bytes = context.state().workspace.capacity_bytes() - before;
-    const auto launches = switchback_cuda_emu::launches();
-    for (std::size_t i = since; i < launches.size(); ++i)
-      launched.names.push_back(launches[i].name);
-    launched.blocks = launches.at(since).grid.x;
-    launched.threads = launches.at(since).block.x;
-    context.synchronize();
-    return launched;
+    const std::size_t before = context.workspace_bytes();
+    const auto launches =
+        blockwise_launches(context, blockwise_problem(m, n, k, block_rows), offset, engine);
+    return {names_of(launches), launches.at(0).grid.x, launches.at(0).block.x,
+            context.workspace_bytes() - before};
   }
   using Names = std::vector<std::string>;
 };
@@ -62,9 +37,7 @@ class CudaBlockwise : public Cuda {
 TEST_F(CudaBlockwise, TensorCoresAreTheDefault) {
   mark_blockwise_products(true);
   for (const int capability : {75, 80, 89, 90, 120}) {
-    switchback_cuda_emu::Options machine;
-    machine.compute_capability = capability;
-    switchback_cuda_emu::reset(machine);
+    switchback_cuda_emu::reset({.compute_capability = capability});
     Context context(emulated());
     const char* const by_default = capability == 90 ? "blockwise_wgmma" : "blockwise_mma";
     EXPECT_EQ(product(context, 300, 40, 64).names, Names{by_default}) << capability;
@@ -78,9 +51,7 @@ TEST_F(CudaBlockwise, TensorCoresAreTheDefault) {
 // two. Blocks of 128 rows have only wide tiles, blocks of 512 rows only square ones.
 TEST_F(CudaBlockwise, ProductsOfWarpgroupsAreOf90) {
   for (const int capability : {75, 80, 90, 100, 120}) {
-    switchback_cuda_emu::Options machine;
-    machine.compute_capability = capability;
-    switchback_cuda_emu::reset(machine);
+    switchback_cuda_emu::reset({.compute_capability = capability});
     Context context(emulated());
     if (capability != 90) {
       EXPECT_THROW(product(context, 300, 40, 64, 0, "wgmma"), Error) << capability;
@@ -124,9 +95,7 @@ TEST_F(CudaBlockwise, TilesFitTheMultiprocessors) {
   EXPECT_EQ(product(context, 256, 64, 64 * 13, 0, "mma").blocks, 12u);
   EXPECT_EQ(product(context, 256, 64, 64, 0, "mma").blocks, 1u);
   // The large tile needs 67 KiB of shared memory, more than a block has on 7.5.
-  switchback_cuda_emu::Options machine;
-  machine.compute_capability = 75;
-  switchback_cuda_emu::reset(machine);
+  switchback_cuda_emu::reset({.compute_capability = 75});
   Context turing(emulated());
   EXPECT_EQ(product(turing, 256, 256, 256, 0, "mma").threads, 128u);
 }

@@ -11,11 +11,9 @@
 #include "autotune/layer_queries.hpp"
 #include "autotune/operations.hpp"
 #include "autotune/session.hpp"
-#include "autotune/store/snapshot.hpp"
 #include "autotune/tune.hpp"
 #include "autotune/tuner_state.hpp"
-#include "cuda/cuda_support.hpp"
-#include "gemm/blockwise/problem.hpp"
+#include "cuda/blockwise_support.hpp"
 #include "support/device_memory.hpp"
 #include "support/programs.hpp"
 #include "support/temporary_directory.hpp"
@@ -32,14 +30,7 @@ using blockwise::EngineId;
 // A problem whose d has two by two tiles, of which the last ones have few rows and columns. All
 // blocks of rows are whole, except for the last.
 BlockwiseProblem dw_problem(std::int64_t m = 300) {
-  BlockwiseProblem p;
-  p.n = 150;
-  p.k = p.stride_d = 136;
-  p.m = m;
-  p.block_rows = 128;
-  p.padded_m = p.stride_a = p.stride_b = whole_block_rows(m, 128);
-  p.alignment = 16;
-  return p;
+  return blockwise_problem(m, 150, 136, 128);
 }
 
 ConfigChoice choice_of(EngineId engine) {
@@ -123,35 +114,6 @@ class CudaBlockwiseValidation : public Cuda {
     tuner->state().add({entry});
   }
 
-  // Runs a product with the context's tuner and returns the kernels it launched. Its operand a
-  // begins `offset` codes after an aligned address.
-  static std::vector<std::string> kernels(Context& context, const BlockwiseProblem& p,
-                                          std::int64_t offset = 0, std::string_view engine = {}) {
-    const std::int64_t blocks = p.padded_m / p.block_rows;
-    const DeviceMatrix<std::int8_t> a(context, Matrix<std::int8_t>(p.n + 1, p.padded_m));
-    const DeviceMatrix<std::int8_t> b(context, Matrix<std::int8_t>(p.k, p.padded_m));
-    const DeviceMatrix<float> of_a(context, Matrix<float>(blocks, p.n));
-    const DeviceMatrix<float> of_b(context, Matrix<float>(blocks, p.k));
-    const DeviceMatrix<float> d(context, Matrix<float>(p.n, p.k));
-    BlockwiseGemmArgs args;
-    args.a = {a.data() + offset, p.n, p.padded_m, p.padded_m};
-    args.b = b.view();
-    args.d = d.view();
-    args.absmax_a = of_a.span();
-    args.absmax_b = of_b.span();
-    args.block_rows = p.block_rows;
-    args.m = p.m;
-    args.engine = engine;
-    const std::size_t since = switchback_cuda_emu::launches().size();
-    gemm_blockwise(context, args);
-    context.synchronize();
-    std::vector<std::string> names;
-    const auto launches = switchback_cuda_emu::launches();
-    for (std::size_t i = since; i < launches.size(); ++i)
-      names.push_back(launches[i].name);
-    return names;
-  }
-
   const TemporaryDirectory directory_;
 };
 
@@ -164,16 +126,13 @@ TEST_F(CudaBlockwiseValidation, TheHelperFindsItRight) {
   Context context(emulated());
   autotune::Validator validator(context.state(), {.command = {validate_program(), "--tuner"}});
   std::vector<BlockwiseProblem> problems = {dw_problem(), dw_problem(1),
-                                            dw_problem(2 * 8192 + 100)};
+                                            blockwise_problem(2 * 8192 + 100, 9, 21, 1024)};
   problems[1].accumulate = true;
   problems[1].output = DType::f16;
   problems[1].stride_a += 32;
   problems[1].stride_d += 5;
   problems[2].accumulate = true;
   problems[2].output = DType::bf16;
-  problems[2].block_rows = 1024;
-  problems[2].padded_m = problems[2].stride_a = problems[2].stride_b = 17 * 1024;
-  problems[2].n = 9, problems[2].k = problems[2].stride_d = 21;
   for (const BlockwiseProblem& p : problems) {
     SCOPED_TRACE(blockwise::describe(p));
     const ConfigQuery query = blockwise::to_query(p, context.state());
@@ -197,12 +156,7 @@ TEST_F(CudaBlockwiseValidation, WhatARecordHasSeenIsTheDefault) {
   Context context(emulated());
   const std::vector<blockwise::BlockwiseConfig> all = {{EngineId::wgmma, 256}, {EngineId::mma}};
   EXPECT_EQ(blockwise::candidates(dw_problem(), context.state()), all);
-  EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_wgmma"});
-  EXPECT_EQ(kernels(context, dw_problem(), 8), Names{"blockwise"}) << "another alignment";
   EXPECT_EQ(tune(without_helper(), dw_problem()).measured, (Engines{"mma", "wgmma"}));
-  emulate_compute_capability(80);
-  Context older(emulated());
-  EXPECT_EQ(kernels(older, dw_problem()), Names{"blockwise_mma"});
 }
 
 TEST_F(CudaBlockwiseValidation, WhatATunerMustValidateIsACandidateAfterTheDefault) {
@@ -236,22 +190,6 @@ TEST_F(CudaBlockwiseValidation, WhatATunerMustValidateIsACandidateAfterTheDefaul
   EXPECT_EQ(trial->check(trial->candidates().front()), "");
 }
 
-TEST_F(CudaBlockwiseValidation, TuneValidatesIt) {
-  const Known known = tune(with_helper(), dw_problem());
-  EXPECT_EQ(known.measured, (Engines{"mma", "wgmma"}));
-  EXPECT_EQ(known.failure, std::nullopt);
-  EXPECT_EQ(known.warnings, std::vector<std::string>());
-}
-
-TEST_F(CudaBlockwiseValidation, OneThatEndsItsProcessCostsItselfAlone) {
-  setenv("SWITCHBACK_TEST_BREAK", "crash wgmma", 1);
-  const Known known = tune(with_helper(), dw_problem());
-  EXPECT_EQ(known.measured, Engines{"mma"});
-  ASSERT_TRUE(known.failure.has_value());
-  EXPECT_EQ(known.failure->find("wgmma: in a separate process it crashed with signal 6"), 0u)
-      << *known.failure;
-}
-
 // Validation compares the last element of d too, which belongs to another thread block's tile than
 // the first.
 TEST_F(CudaBlockwiseValidation, OneThatIsWrongInItsLastElementIsFound) {
@@ -261,15 +199,6 @@ TEST_F(CudaBlockwiseValidation, OneThatIsWrongInItsLastElementIsFound) {
   ASSERT_TRUE(known.failure.has_value());
   EXPECT_EQ(known.failure->find("wgmma: "), 0u);
   EXPECT_NE(known.failure->find(",135] is 0 where "), std::string::npos) << *known.failure;
-}
-
-TEST_F(CudaBlockwiseValidation, WithoutAHelperItIsLeftOutAloud) {
-  const Known known = tune(without_helper(), dw_problem());
-  EXPECT_EQ(known.measured, Engines{"mma"});
-  EXPECT_EQ(known.failure, std::nullopt);
-  ASSERT_EQ(known.warnings.size(), 1u);
-  EXPECT_NE(known.warnings.front().find("no/such/program"), std::string::npos)
-      << known.warnings.front();
 }
 
 // The tuner compares each engine with the oracle, not with another engine that may be wrong.
@@ -288,7 +217,10 @@ TEST_F(CudaBlockwiseValidation, AWrongEngineSpoilsNoOther) {
 // Once a kernel was validated for one problem, it is the default for other problems too: on this
 // kind of machine, with this driver, for results of this type, until it is found wrong.
 TEST_F(CudaBlockwiseValidation, AValidationIsRemembered) {
-  ASSERT_EQ(tune(with_helper(), dw_problem()).measured.count("wgmma"), 1u);
+  const Known first = tune(with_helper(), dw_problem());
+  EXPECT_EQ(first.measured, (Engines{"mma", "wgmma"}));
+  EXPECT_EQ(first.failure, std::nullopt);
+  EXPECT_EQ(first.warnings, std::vector<std::string>());
   const BlockwiseProblem other = dw_problem(1000);
   {
     Context context(emulated());
@@ -297,9 +229,7 @@ TEST_F(CudaBlockwiseValidation, AValidationIsRemembered) {
         tuner->state().look_up(blockwise::to_query(other, context.state()), context.state());
     EXPECT_EQ(answer.origin, TuneOrigin::validated);
     EXPECT_EQ(answer.choice, choice_of(EngineId::wgmma));
-    BlockwiseProblem of_other_blocks = other;
-    of_other_blocks.block_rows = 256;
-    of_other_blocks.padded_m = of_other_blocks.stride_a = of_other_blocks.stride_b = 1024;
+    const BlockwiseProblem of_other_blocks = blockwise_problem(1000, 150, 136, 256);
     EXPECT_EQ(tuner->state()
                   .look_up(blockwise::to_query(of_other_blocks, context.state()), context.state())
                   .origin,
@@ -324,14 +254,15 @@ TEST_F(CudaBlockwiseValidation, AValidationIsRemembered) {
 TEST_F(CudaBlockwiseValidation, WhereItWonItRuns) {
   add(EngineId::wgmma, dw_problem(), "");
   Context context(emulated());
-  EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_mma"}) << "without a tuner";
+  EXPECT_EQ(blockwise_kernels(context, dw_problem()), Names{"blockwise_mma"}) << "without a tuner";
   const auto tuner = Tuner::open(context, with_helper());
   tuner->attach(context);
-  EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_wgmma"});
+  EXPECT_EQ(blockwise_kernels(context, dw_problem()), Names{"blockwise_wgmma"});
   EXPECT_EQ(tuner->counters().hits, 1);
-  EXPECT_EQ(kernels(context, dw_problem(301)), Names{"blockwise_wgmma"}) << "validated by that";
-  EXPECT_EQ(kernels(context, dw_problem(), 8), Names{"blockwise"}) << "another alignment";
-  EXPECT_EQ(kernels(context, dw_problem(), 0, "mma"), Names{"blockwise_mma"});
+  EXPECT_EQ(blockwise_kernels(context, dw_problem(301)), Names{"blockwise_wgmma"})
+      << "validated by that";
+  EXPECT_EQ(blockwise_kernels(context, dw_problem(), 8), Names{"blockwise"}) << "another alignment";
+  EXPECT_EQ(blockwise_kernels(context, dw_problem(), 0, "mma"), Names{"blockwise_mma"});
   EXPECT_EQ(tuner->counters().misses, 2);
   EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
 
@@ -341,7 +272,7 @@ TEST_F(CudaBlockwiseValidation, WhereItWonItRuns) {
   near.near_shapes = true;
   const auto near_tuner = Tuner::open(context, near);
   near_tuner->attach(context);
-  EXPECT_EQ(kernels(context, dw_problem(384)), Names{"blockwise_wgmma"});
+  EXPECT_EQ(blockwise_kernels(context, dw_problem(384)), Names{"blockwise_wgmma"});
 }
 
 TEST_F(CudaBlockwiseValidation, OtherGenerationsAskNobody) {
@@ -350,30 +281,12 @@ TEST_F(CudaBlockwiseValidation, OtherGenerationsAskNobody) {
     Context context(emulated());
     const auto tuner = Tuner::open(context, with_helper("require"));
     tuner->attach(context);
-    EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_mma"}) << capability;
+    EXPECT_EQ(blockwise_kernels(context, dw_problem()), Names{"blockwise_mma"}) << capability;
     EXPECT_EQ(tuner->counters().misses, 0);
     for (const ConfigQuery& query :
          autotune::layer_queries(context, {16, 48, 80, DType::bf16, false}))
       EXPECT_NE(query.op, ConfigOp::gemm_blockwise) << capability;
   }
-}
-
-// In mode tune, the tuner validates and measures the problem that a call asks for.
-TEST_F(CudaBlockwiseValidation, ModeTuneValidatesItToo) {
-  Context context(emulated());
-  const auto tuner = Tuner::open(context, with_helper("tune"));
-  tuner->attach(context);
-  kernels(context, dw_problem());
-  EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
-  Engines validated;
-  autotune::Snapshot written;
-  written.add_file(tuner->cache_file());
-  written.for_each([&](const Entry& entry) {
-    EXPECT_TRUE(entry.winner.has_value());
-    for (const autotune::Validated& one : entry.validated)
-      if (one.is_right()) validated.insert(one.candidate.engine);
-  });
-  EXPECT_EQ(validated, Engines{"wgmma"});
 }
 
 // The problems that can be tuned before a layer runs are those that the layer's backward asks for.

@@ -20,15 +20,13 @@ class CudaCooperative : public Cuda {
  protected:
   using Names = std::vector<std::string>;
 
-  // The names of the kernels launched since launch number `since`.
-  static Names launched(std::size_t since) {
-    Names names;
-    const auto launches = switchback_cuda_emu::launches();
-    for (std::size_t i = since; i < launches.size(); ++i) {
-      EXPECT_EQ(launches[i].cooperative, launches[i].name == "quantize_at_once");
-      names.push_back(launches[i].name);
-    }
-    return names;
+  // The names of the kernels that `call` launches.
+  template <class Call>
+  static Names launched(Call&& call) {
+    const auto launches = launches_of(call);
+    for (const auto& launch : launches)
+      EXPECT_EQ(launch.cooperative, launch.name == "quantize_at_once");
+    return names_of(launches);
   }
 
   template <class T>
@@ -50,13 +48,15 @@ class CudaCooperative : public Cuda {
     const DeviceMatrix<std::int8_t> alone_t(context, cols, rows);
     const DeviceMatrix<float> of_rows(context, 1, rows), of_cols(context, 1, cols);
     const DeviceMatrix<float> one(context, 1, 1);
-    std::size_t since = switchback_cuda_emu::launches().size();
-    quantize_rowwise_and_columnwise_transpose(context, x.view(), q.view(), of_rows.span(),
-                                              q_t.view(), of_cols.span());
-    if (columnwise != nullptr) *columnwise = launched(since);
-    since = switchback_cuda_emu::launches().size();
-    quantize_global_and_transpose(context, x.view(), one_q.view(), one_t.view(), one.span());
-    if (global != nullptr) *global = launched(since);
+    const Names of_columns = launched([&] {
+      quantize_rowwise_and_columnwise_transpose(context, x.view(), q.view(), of_rows.span(),
+                                                q_t.view(), of_cols.span());
+    });
+    if (columnwise != nullptr) *columnwise = of_columns;
+    const Names of_one = launched([&] {
+      quantize_global_and_transpose(context, x.view(), one_q.view(), one_t.view(), one.span());
+    });
+    if (global != nullptr) *global = of_one;
     quantize_columnwise_transpose(context, x.view(), alone_t.view(), of_cols.span());
     return {q.download(),   q_t.download(),   of_rows.download(), of_cols.download(),
             one.download(), one_q.download(), one_t.download(),   alone_t.download()};
@@ -119,12 +119,8 @@ TEST_F(CudaCooperative, NoMemsetAndAnyOrderOfBlocks) {
   const Matrix<float> x = normal_matrix<float>(300, 100, 3);
   const auto want = codes_of(x);
   for (const std::uint64_t seed : {0, 2, 3, 77}) {
-    switchback_cuda_emu::Options machine;
-    machine.schedule_seed = seed;
-    switchback_cuda_emu::reset(machine);
-    const std::size_t before = switchback_cuda_emu::calls("cudaMemsetAsync");
-    expect_same_codes(codes_of(x), want);
-    EXPECT_EQ(switchback_cuda_emu::calls("cudaMemsetAsync"), before);
+    switchback_cuda_emu::reset({.schedule_seed = seed});
+    expect_no_calls_of({"cudaMemsetAsync"}, [&] { expect_same_codes(codes_of(x), want); });
   }
 }
 
@@ -141,9 +137,7 @@ TEST_F(CudaCooperative, OtherGenerations) {
        {Machine{75, false}, Machine{80, true}, Machine{89, true}, Machine{100, true},
         Machine{120, true}}) {
     SCOPED_TRACE(compute_capability);
-    switchback_cuda_emu::Options machine;
-    machine.compute_capability = compute_capability;
-    switchback_cuda_emu::reset(machine);
+    switchback_cuda_emu::reset({.compute_capability = compute_capability});
     Names columnwise, global;
     expect_same_codes(codes_of(x, &columnwise, &global), want);
     EXPECT_EQ(columnwise, fits ? once : twice_columnwise);
@@ -158,20 +152,18 @@ TEST_F(CudaCooperative, BlocksOfRows) {
   const auto launches_of = [](auto element, int compute_capability, std::int64_t cols,
                               std::int64_t block_rows, bool rows_too) {
     using T = decltype(element);
-    switchback_cuda_emu::Options machine;
-    machine.compute_capability = compute_capability;
-    switchback_cuda_emu::reset(machine);
+    switchback_cuda_emu::reset({.compute_capability = compute_capability});
     Context context(emulated());
     const DeviceMatrix<T> x(context, normal_matrix<T>(3, cols, 7));
     const DeviceMatrix<std::int8_t> q(context, 3, cols), q_t(context, cols, block_rows);
     const DeviceMatrix<float> of_rows(context, 1, 3), of_blocks(context, 1, cols);
-    const std::size_t since = switchback_cuda_emu::launches().size();
-    if (rows_too)
-      quantize_rowwise_and_blockwise_transpose(context, x.view(), q.view(), of_rows.span(),
-                                               block_rows, q_t.view(), of_blocks.span());
-    else
-      quantize_blockwise_transpose(context, x.view(), block_rows, q_t.view(), of_blocks.span());
-    return launched(since);
+    return launched([&] {
+      if (rows_too)
+        quantize_rowwise_and_blockwise_transpose(context, x.view(), q.view(), of_rows.span(),
+                                                 block_rows, q_t.view(), of_blocks.span());
+      else
+        quantize_blockwise_transpose(context, x.view(), block_rows, q_t.view(), of_blocks.span());
+    });
   };
   const Names one = {"quantize_blocks"};
   const Names rows_first = {"quantize_rowwise", "quantize_blocks"};
@@ -202,12 +194,10 @@ TEST_F(CudaCooperative, WhereBlocksHaveNoRoomThereAreTwoLaunches) {
                                               q_t.view(), cols.span());
   };
   quantize();
-  const std::size_t since = switchback_cuda_emu::launches().size();
   options().fail_call_name = "launch";
   options().fail_call_after = 0;
   options().fail_call_error = cudaErrorCooperativeLaunchTooLarge;
-  quantize();
-  EXPECT_EQ(launched(since), twice_columnwise);
+  EXPECT_EQ(launched(quantize), twice_columnwise);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   EXPECT_TRUE(same_codes(q.download(), want.q));
   EXPECT_TRUE(same_codes(q_t.download(), want.q_t));

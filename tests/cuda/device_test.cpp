@@ -19,7 +19,7 @@ std::string refusal(const std::string& device) {
   return message_of(Status::device_error, [&] { const Context context(o); });
 }
 
-TEST_F(Cuda, AMissingDeviceIsNamedAndTheCpuGoesOn) {
+TEST_F(Cuda, ADeviceThatIsMissingOrTooOldIsNamed) {
   options().device_count = 0;
   EXPECT_EQ(refusal("emulated:0"),
             "device 'emulated:0': the NVIDIA driver finds no device; use cpu");
@@ -29,24 +29,18 @@ TEST_F(Cuda, AMissingDeviceIsNamedAndTheCpuGoesOn) {
   options().device_count = 2;
   EXPECT_EQ(refusal("emulated:2"),
             "device 'emulated:2': this machine has 2 such devices, emulated:0 to emulated:1");
-  const Context cpu(cpu_options());
-  EXPECT_EQ(cpu.device(), "cpu");
-  EXPECT_EQ(cpu.stream(), nullptr);
-}
-
-TEST_F(Cuda, AnOldDriverIsNamed) {
   options().driver_version = 11080;
-  const std::string message = refusal("emulated:0");
+  std::string message = refusal("emulated:0");
   EXPECT_NE(message.find("the NVIDIA driver supports CUDA 11.8, and this build needs 13.0"),
             std::string::npos)
       << message;
-}
-
-TEST_F(Cuda, AnOldDeviceIsNamed) {
-  options().compute_capability = 70;
-  const std::string message = refusal("emulated:0");
+  switchback_cuda_emu::reset({.compute_capability = 70});
+  message = refusal("emulated:0");
   EXPECT_NE(message.find("has compute capability 7.0; it must be at least 7.5"), std::string::npos)
       << message;
+  const Context cpu(cpu_options());
+  EXPECT_EQ(cpu.device(), "cpu");
+  EXPECT_EQ(cpu.stream(), nullptr);
 }
 
 TEST_F(Cuda, AContextTellsOfItsDevice) {
@@ -63,43 +57,35 @@ TEST_F(Cuda, AContextTellsOfItsDevice) {
 
 TEST_F(Cuda, HostPointersAreRefusedAndNothingIsWritten) {
   Context context(emulated());
-  const Matrix<float> host = normal_matrix<float>(4, 8, 1);
-  const DeviceMatrix<float> x(context, host);
+  Matrix<float> host = normal_matrix<float>(4, 8, 1);
   Matrix<std::int8_t> host_q(4, 8);
-  const DeviceMatrix<std::int8_t> q(context, 4, 8);
-  const DeviceMatrix<float> absmax(context, 1, 4);
-  Matrix<float> host_absmax(1, 4);
-  const std::span<float> host_scales(host_absmax.data(), 4);
-  const std::size_t launched = switchback_cuda_emu::calls("launch");
-
-  std::string message = message_of(Status::invalid_argument, [&] {
-    quantize_rowwise(context, host.view(), q.view(), absmax.span());
-  });
-  EXPECT_NE(message.find("quantize_rowwise: x at 0x"), std::string::npos) << message;
-  EXPECT_NE(message.find("is host memory; it must be memory of emulated:0"), std::string::npos)
-      << message;
-  message = message_of(Status::invalid_argument,
-                       [&] { quantize_rowwise(context, x.view(), host_q.view(), absmax.span()); });
-  EXPECT_NE(message.find(": q at"), std::string::npos) << message;
-  message = message_of(Status::invalid_argument,
-                       [&] { quantize_rowwise(context, x.view(), q.view(), host_scales); });
-  EXPECT_NE(message.find(": absmax at"), std::string::npos) << message;
-
+  const DeviceMatrix<float> x(context, host), absmax(context, 1, 5);
+  const DeviceMatrix<std::int8_t> q(context, 4, 8), b(context, 5, 8);
+  const auto refuses = [&](const std::string& argument, const auto& call) {
+    const std::string message = message_of(Status::invalid_argument, call);
+    EXPECT_EQ(message.find(argument + " at 0x"), 0u) << message;
+    EXPECT_NE(message.find("is host memory; it must be memory of emulated:0"), std::string::npos)
+        << message;
+  };
+  const std::span<float> of_rows = absmax.span().first(4);
   GemmArgs args;
   args.a = q.view();
-  const DeviceMatrix<std::int8_t> b(context, 5, 8);
   args.b = b.view();
-  Matrix<float> host_d(4, 5);
-  args.d = host_d.view();
-  args.absmax_a = absmax.span();
-  args.absmax_b = absmax.span().first(1);
-  message = message_of(Status::invalid_argument, [&] { gemm(context, args); });
-  EXPECT_NE(message.find("gemm: d at"), std::string::npos) << message;
-
+  args.d = MatrixView<float>(host.data(), 4, 5);
+  args.absmax_a = of_rows;
+  args.absmax_b = absmax.span();
   SwitchbackLinear layer(context, {.in_features = 8, .out_features = 4, .engine = ""});
-  message = message_of(Status::invalid_argument, [&] { layer.set_weight(host.view()); });
-  EXPECT_NE(message.find("set_weight: weight at"), std::string::npos) << message;
-  EXPECT_EQ(switchback_cuda_emu::calls("launch"), launched) << "something was queued";
+  expect_no_calls_of({"launch"}, [&] {
+    refuses("quantize_rowwise: x",
+            [&] { quantize_rowwise(context, host.view(), q.view(), of_rows); });
+    refuses("quantize_rowwise: q",
+            [&] { quantize_rowwise(context, x.view(), host_q.view(), of_rows); });
+    refuses("quantize_rowwise: absmax", [&] {
+      quantize_rowwise(context, x.view(), q.view(), {host.data(), 4});
+    });
+    refuses("gemm: d", [&] { gemm(context, args); });
+    refuses("set_weight: weight", [&] { layer.set_weight(host.view()); });
+  });
 }
 
 TEST_F(Cuda, PointersOfAnotherDeviceAreRefused) {
@@ -206,40 +192,16 @@ void use(Context& context) {
   EXPECT_FALSE(runtime.capturing());
   core::AlignedBuffer seen(runtime.visible_memory());
   seen.reserve(100);
-  cudaStream_t other = nullptr;
   int host = 0;
   EXPECT_NE(runtime.wrong_memory(&host), "");
-  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
-  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-  context.set_stream(other);
-  context.synchronize();
-  context.set_stream(cudaStreamLegacy);
-  context.synchronize();
 }
 
 TEST_F(CurrentDeviceTest, ADeviceThatNobodyUsesIsNotSetUp) {
   for (const bool legacy : {false, true}) {
-    switchback_cuda_emu::reset();
-    options().device_count = 2;
+    switchback_cuda_emu::reset({.device_count = 2});
     {
       Context context(legacy ? on_legacy_stream_of(1) : emulated(1));
-      LayerOnDevice on_device(context, Mode::rowwise);
-      on_device.step();
-      context.synchronize();
-      core::DeviceRuntime& runtime = *context.state().runtime;
-      const auto timer = runtime.make_timer();
-      timer->start();
-      timer->stop();
-      EXPECT_GE(timer->seconds(), 0.0);
-      runtime.begin_capture();
-      const auto graph = runtime.end_capture();
-      graph->launch();
-      core::AlignedBuffer seen(runtime.visible_memory());
-      seen.reserve(100);
-      int host = 0;
-      EXPECT_NE(runtime.wrong_memory(&host), "");
-      EXPECT_FALSE(runtime.capturing());
+      use(context);
       EXPECT_EQ(current(), 0);
       EXPECT_FALSE(has_context(0));
     }
@@ -258,6 +220,14 @@ TEST_F(CurrentDeviceTest, ADeviceInUseIsTheCurrentOneAgain) {
   {
     Context context(on_legacy_stream_of(1));
     use(context);
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    cudaStream_t other = nullptr;
+    ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    for (const cudaStream_t stream : {other, cudaStreamLegacy}) {
+      context.set_stream(stream);
+      context.synchronize();
+    }
     EXPECT_EQ(current(), 0);
   }
   EXPECT_EQ(current(), 0);

@@ -12,43 +12,9 @@ namespace {
 
 using switchback_cuda_emu::options;
 
-struct Product {
-  explicit Product(Context& context_, std::int64_t m_ = 20, std::int64_t n_ = 24,
-                   std::int64_t k_ = 40)
-      : context(context_), host_a(m_, k_), host_b(n_, k_), want(m_, n_) {
-    Random random(1);
-    fill_codes(host_a, random);
-    fill_codes(host_b, random);
-    Context cpu(cpu_options());
-    GemmS8S8S32Args args;
-    args.a = host_a.view();
-    args.b = host_b.view();
-    args.d = want.view();
-    gemm_s8s8s32(cpu, args);
-    a.emplace(context, host_a);
-    b.emplace(context, host_b);
-    d.emplace(context, m_, n_);
-  }
-  void run(std::string_view engine = {}) {
-    GemmS8S8S32Args args;
-    args.a = a->view();
-    args.b = b->view();
-    args.d = d->view();
-    args.engine = engine;
-    gemm_s8s8s32(context, args);
-  }
-  bool right() { return d->download() == want; }
-
-  Context& context;
-  Matrix<std::int8_t> host_a, host_b;
-  Matrix<std::int32_t> want;
-  std::optional<DeviceMatrix<std::int8_t>> a, b;
-  std::optional<DeviceMatrix<std::int32_t>> d;
-};
-
 TEST_F(Cuda, NoMemoryIsNamedAndTheNextCallWorks) {
   Context context(emulated());
-  Product product(context);
+  ProductOnDevice product(context);
   const std::size_t launched = switchback_cuda_emu::calls("launch");
   options().fail_allocation_after = 0;
   const std::string message = message_of(Status::out_of_memory, [&] { product.run("dp4a"); });
@@ -60,9 +26,21 @@ TEST_F(Cuda, NoMemoryIsNamedAndTheNextCallWorks) {
   EXPECT_TRUE(product.right());
 }
 
+TEST_F(Cuda, ADeviceWithoutMemoryPoolsHasOtherAllocations) {
+  options().memory_pools = false;
+  {
+    Context context(emulated());
+    ProductOnDevice product(context);
+    product.run("dp4a");
+    EXPECT_TRUE(product.right());
+    EXPECT_EQ(switchback_cuda_emu::calls("cudaMallocAsync"), 0u);
+  }
+  EXPECT_EQ(switchback_cuda_emu::usage().device_bytes, 0u);
+}
+
 TEST_F(Cuda, AFailedLaunchNamesTheKernelAndTheStatus) {
   Context context(emulated());
-  Product product(context);
+  ProductOnDevice product(context);
   options().fail_call_name = "launch";
   options().fail_call_after = 0;
   options().fail_call_error = cudaErrorLaunchOutOfResources;
@@ -76,13 +54,13 @@ TEST_F(Cuda, AFailedLaunchNamesTheKernelAndTheStatus) {
 
 TEST_F(Cuda, AnAlgorithmThatIsRefusedWhenItRunsIsFollowedByTheNext) {
   Context context(emulated());
-  Product first(context, 64, 64, 64);
+  ProductOnDevice first(context, 64, 64, 64);
   first.run("cublaslt");
   EXPECT_TRUE(first.right());
   for (const int algorithm : {0, 21, 31, 66}) {
-    options().refuse_algo = algorithm;
+    options().refuse_at_run.id = algorithm;
     Context fresh(emulated());
-    Product product(fresh, 64, 64, 64);
+    ProductOnDevice product(fresh, 64, 64, 64);
     product.run("cublaslt");
     EXPECT_TRUE(product.right()) << "without algorithm " << algorithm;
   }
@@ -100,7 +78,7 @@ TEST_F(Cuda, WithoutCublasLtTheDeviceMultipliesByItself) {
   if (cublaslt->available) GTEST_SKIP() << "another test has loaded the library";
   EXPECT_NE(cublaslt->reason.find("cuBLASLt was not found"), std::string::npos);
   EXPECT_NE(cublaslt->reason.find("SWITCHBACK_CUBLASLT"), std::string::npos);
-  Product product(context);
+  ProductOnDevice product(context);
   product.run();
   EXPECT_TRUE(product.right());
   const DeviceMatrix<float> a(context, 3, 4);
@@ -117,7 +95,7 @@ TEST_F(Cuda, WithoutCublasLtTheDeviceMultipliesByItself) {
 
 TEST_F(Cuda, WhatTheLibraryHasNoAlgorithmForIsTheDevicesOwn) {
   Context context(emulated());
-  Product product(context, 48, 52, 60);
+  ProductOnDevice product(context, 48, 52, 60);
   const auto have_none = [] {
     options().fail_call_name = "cublasLtMatmulAlgoGetHeuristic";
     options().fail_call_error = cudaErrorNotSupported;
@@ -137,28 +115,10 @@ TEST_F(Cuda, FewRowsArePaddedWhereTheLibraryRefusesThem) {
   options().refuse_rows_up_to_16 = true;
   Context context(emulated());
   for (const std::int64_t m : {1, 2, 15, 16, 17, 31}) {
-    Product product(context, m, 20, 24);
+    ProductOnDevice product(context, m, 20, 24);
     product.run("cublaslt");
     EXPECT_TRUE(product.right()) << m << " rows";
   }
-}
-
-// A tuner's cache may name an algorithm by a place in cuBLASLt's ranking that this version of the
-// library does not have.
-TEST_F(Cuda, AnUnknownPlaceInTheRankingFallsBackToTheFirst) {
-  class Ranked : public ConfigSource {
-   public:
-    bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
-      choice.words = {query.op == ConfigOp::gemm_int8 ? 6 : 4};
-      choice.words[query.op == ConfigOp::gemm_int8 ? 6 : 2] = 63;
-      return query.op != ConfigOp::quantize;
-    }
-  };
-  Context context(emulated());
-  context.set_config_source(std::make_shared<Ranked>());
-  Product product(context);
-  product.run();
-  EXPECT_TRUE(product.right());
 }
 
 }  // namespace

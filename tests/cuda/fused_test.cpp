@@ -11,7 +11,6 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -34,65 +33,31 @@ class CudaFused : public Cuda {
   void SetUp() override {
     Cuda::SetUp();
     show_fused_products(true);
-    context_.emplace(emulated());
-    a_.emplace(*context_, codes(m));
-    b_.emplace(*context_, codes(n));
-    absmax_.emplace(*context_, normal_matrix<float>(1, m, 3));
-    bias_.emplace(*context_, 1, n);
-    d_.emplace(*context_, m, n);
   }
   void TearDown() override {
-    d_.reset();
-    bias_.reset();
-    absmax_.reset();
-    b_.reset();
-    a_.reset();
-    context_.reset();
     show_fused_products(false);
     Cuda::TearDown();
   }
-  void run(bool with_bias) {
-    GemmArgs args;
-    args.a = a_->view();
-    args.b = b_->view();
-    args.d = d_->view();
-    args.absmax_a = absmax_->span();
-    args.absmax_b = absmax_->span().first(1);
-    if (with_bias) args.bias = bias_->view();
-    args.engine = "fused";
-    gemm(*context_, args);
-    context_->synchronize();
-  }
-
- private:
-  static constexpr std::int64_t m = 33, n = 48, k = 64;
-  static Matrix<std::int8_t> codes(std::int64_t rows) {
-    Matrix<std::int8_t> q(rows, k);
-    Random random(7);
-    fill_codes(q, random);
-    return q;
-  }
-
-  std::optional<Context> context_;
-  std::optional<DeviceMatrix<std::int8_t>> a_, b_;
-  std::optional<DeviceMatrix<float>> absmax_;
-  std::optional<DeviceMatrix<bfloat16>> bias_, d_;
 };
 
 TEST_F(CudaFused, ABiasOfTheOutputsTypeTakesNoKernelOfItsOwn) {
-  const auto launches_of = [&](bool with_bias) {
-    const std::size_t before = switchback_cuda_emu::launches().size();
-    run(with_bias);
-    return switchback_cuda_emu::launches().size() - before;
-  };
-  const std::size_t without = launches_of(false);
-  EXPECT_EQ(launches_of(true), without);
-}
-
-TEST_F(CudaFused, AnErrorThatSomebodyLeftIsNotItsOwn) {
+  Context context(emulated());
+  const ProductOnDevice product(context, 33, 48, 64);
+  const DeviceMatrix<bfloat16> d(context, 33, 48), bias(context, 1, 48);
+  GemmArgs args;
+  args.a = product.a.view();
+  args.b = product.b.view();
+  args.d = d.view();
+  args.absmax_a = product.absmax_a.span();
+  args.absmax_b = product.absmax_b.span();
+  args.engine = "fused";
+  // An error that somebody left is not the product's.
   ASSERT_EQ(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(this)),
             cudaErrorInvalidResourceHandle);
-  EXPECT_NO_THROW(run(false));
+  const std::size_t without = kernels_of([&] { gemm(context, args); }).size();
+  args.bias = bias.view();
+  EXPECT_EQ(kernels_of([&] { gemm(context, args); }).size(), without);
+  context.synchronize();
 }
 
 using gemm_int8::EngineId;
@@ -141,16 +106,11 @@ GemmProblem groups(ScaleMode scale) {
 
 // Test fixture: trials of fused kernels in this process, on a device of 8.6 unless a test changes
 // that.
-class CudaFusedTrial : public Cuda {
+class CudaFusedTrial : public CudaFused {
  protected:
   void SetUp() override {
-    Cuda::SetUp();
-    show_fused_products(true);
+    CudaFused::SetUp();
     emulate_compute_capability(86);
-  }
-  void TearDown() override {
-    show_fused_products(false);
-    Cuda::TearDown();
   }
   // The number of trials of fused kernels since the last reset: each trial launches a kernel of
   // dp4a.
@@ -201,28 +161,9 @@ TEST_F(CudaFusedTrial, AWrongKernelIsFoundAndReplaced) {
             std::string::npos)
       << listener->texts().front();
   // The kernel that now computes the product gives the right result.
-  Random random(1);
-  Matrix<std::int8_t> host_a(40, 64), host_b(48, 64);
-  fill_codes(host_a, random);
-  fill_codes(host_b, random);
-  const DeviceMatrix<std::int8_t> a(context, host_a), b(context, host_b);
-  Matrix<float> ones(1, 48);
-  for (std::int64_t i = 0; i < 48; ++i)
-    ones.set(0, i, 1.0f);
-  const DeviceMatrix<float> scales(context, ones);
-  const auto product = [&](const char* engine) {
-    const DeviceMatrix<float> d(context, Matrix<float>(40, 48));
-    GemmArgs args;
-    args.a = a.view();
-    args.b = b.view();
-    args.d = d.view();
-    args.absmax_a = scales.span().first(40);
-    args.absmax_b = scales.span();
-    args.engine = engine;
-    gemm(context, args);
-    return d.download();
-  };
-  EXPECT_TRUE(product("") == product("dp4a"));
+  ProductOnDevice product(context, 40, 48, 64);
+  const Matrix<float> chosen = product.scaled();
+  EXPECT_TRUE(chosen == product.scaled("dp4a"));
 }
 
 TEST_F(CudaFusedTrial, AWrongKernelOfGroupsIsFound) {
@@ -323,16 +264,8 @@ GemmProblem problem_of(const Shape& shape) {
 
 // Compares the fused kernel that is the default with measurements: the committed records of an
 // H200.
-class CudaFusedDefault : public Cuda {
+class CudaFusedDefault : public CudaFused {
  protected:
-  void SetUp() override {
-    Cuda::SetUp();
-    show_fused_products(true);
-  }
-  void TearDown() override {
-    show_fused_products(false);
-    Cuda::TearDown();
-  }
   static GemmConfig default_of(const Context& context, const Shape& shape) {
     const auto* fused =
         gemm_int8::find_engine(context.state().device.kind, std::string_view("fused"));
@@ -418,15 +351,11 @@ class FusedPrepared : public ::testing::Test {
   int made_ = 0;
 };
 
-TEST_F(FusedPrepared, TheSameArgumentsAreFoundAgain) {
-  EXPECT_EQ(find(rows(5)), 5);
-  EXPECT_EQ(find(rows(5)), 5);
-  EXPECT_EQ(made_, 1);
-}
-
 TEST_F(FusedPrepared, EveryArgumentCounts) {
   const FusedArguments first = rows(5);
-  find(first);
+  EXPECT_EQ(find(first), 5);
+  EXPECT_EQ(find(first), 5);
+  EXPECT_EQ(made_, 1);
   int made = 1;
   const auto differs = [&](auto change) {
     FusedArguments other = first;
@@ -453,22 +382,18 @@ TEST_F(FusedPrepared, EveryArgumentCounts) {
   differs([](FusedArguments& p) { p.device = 1; });
 }
 
-TEST_F(FusedPrepared, TheOldestGivesWay) {
+TEST_F(FusedPrepared, TheOldestGivesWayAndWhatFailedIsNotKept) {
+  EXPECT_EQ(find(rows(0), cudaErrorInvalidValue), -1);
+  made_ = 0;
   const int most = static_cast<int>(Prepared<Launch>::most);
   for (int m = 0; m <= most; ++m)
-    find(rows(m));
+    EXPECT_EQ(find(rows(m)), m);
   EXPECT_EQ(made_, most + 1);
   EXPECT_EQ(find(rows(most)), most);
   EXPECT_EQ(find(rows(1)), 1);
   EXPECT_EQ(made_, most + 1);
   EXPECT_EQ(find(rows(0)), 0);
   EXPECT_EQ(made_, most + 2);
-}
-
-TEST_F(FusedPrepared, WhatFailedIsNotKept) {
-  EXPECT_EQ(find(rows(5), cudaErrorInvalidValue), -1);
-  EXPECT_EQ(find(rows(5)), 5);
-  EXPECT_EQ(made_, 2);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <functional>
 #include <limits>
 
-#include "cuda/cuda_support.hpp"
+#include "cuda/grouped_support.hpp"
 #include "grouped/dispatch.hpp"
 #include "switchback/grouped.hpp"
 #include "switchback/linear.hpp"
@@ -17,13 +17,6 @@ using switchback_cuda_emu::options;
 
 constexpr std::int32_t lowest = std::numeric_limits<std::int32_t>::min();
 constexpr std::int32_t highest = std::numeric_limits<std::int32_t>::max();
-
-DeviceMatrix<std::int32_t> on_device(Context& context, const std::vector<std::int32_t>& numbers) {
-  Matrix<std::int32_t> row(1, static_cast<std::int64_t>(numbers.size()));
-  for (std::size_t i = 0; i < numbers.size(); ++i)
-    row.set(0, static_cast<std::int64_t>(i), numbers[i]);
-  return {context, row};
-}
 
 /// An output in device memory, with guard rows around it that must not be written.
 template <class T>
@@ -75,7 +68,10 @@ struct Arrays {
   std::vector<std::int32_t> ends = {}, used = {}, index = {};
 };
 
-constexpr std::int64_t m = 12, n = 20, k = 24, groups = 3, x_rows = 5;
+constexpr Mode every_mode[] = {Mode::standard, Mode::rowwise, Mode::global,
+                               Mode::global_mem_efficient};
+constexpr std::int64_t m = GroupedOnDevice::m, n = GroupedOnDevice::n, k = GroupedOnDevice::k,
+                       groups = GroupedOnDevice::groups, x_rows = GroupedOnDevice::x_rows;
 
 /// Everything that a grouped layer and the grouped operations write when they get such arrays of
 /// groups.
@@ -127,8 +123,7 @@ Results run(const Arrays& arrays, Mode mode) {
 
 // Values of a groups' array that are out of range are clamped to the valid range.
 TEST_F(Cuda, ValuesOfGroupsAreClamped) {
-  for (const Mode mode :
-       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
+  for (const Mode mode : every_mode) {
     SCOPED_TRACE(mode_name(mode));
     const auto same = [&](const Arrays& lie, const Arrays& truth) {
       Results got = run(lie, mode);
@@ -291,46 +286,9 @@ TEST_F(Cuda, GraphsReportValuesThatLie) {
   }
 }
 
-/// A grouped layer on the device, with the operands of one training step.
-struct GroupedOnDevice {
-  explicit GroupedOnDevice(Context& context, Mode mode)
-      : layer(context, {.groups = groups, .in_features = k, .out_features = n, .mode = mode}),
-        ends(on_device(context, {3, 3, 10})),
-        index(on_device(context, {4, 0, 1, 2, 3, 0, 4, 1, 1, 2, 0, 0})),
-        x(context, normal_matrix<float>(x_rows, k, 1)),
-        w(context, normal_matrix<float>(groups * n, k, 2)),
-        bias(context, normal_matrix<float>(groups, n, 3)),
-        g(context, normal_matrix<float>(m, n, 4)),
-        y(context, normal_matrix<float>(m, n, 5)),
-        dx(context, normal_matrix<float>(m, k, 6)),
-        dw(context, normal_matrix<float>(groups * n, k, 7)),
-        db(context, normal_matrix<float>(groups, n, 8)) {
-    layer.set_weight(w.view(), bias.view());
-  }
-  void forward(Save save) {
-    layer.forward(Groups::packed(ends.span()), {.data = x.view(), .index = index.span()}, y.view(),
-                  save);
-  }
-  void backward() {
-    layer.backward(
-        {.g = g.view(), .dx = dx.view(), .dw = dw.view(), .db = db.view(), .accumulate = true});
-  }
-  [[nodiscard]] std::vector<Matrix<float>> outputs() const {
-    std::vector<Matrix<float>> all;
-    for (const DeviceMatrix<float>* output : {&y, &dx, &dw, &db})
-      all.push_back(output->download());
-    return all;
-  }
-
-  SwitchbackLinear layer;
-  DeviceMatrix<std::int32_t> ends, index;
-  DeviceMatrix<float> x, w, bias, g, y, dx, dw, db;
-};
-
 // A repeated step does not copy the groups' boundaries or any other data to the host.
 TEST_F(Cuda, AStepOfGroupsNeitherCopiesNorWaitsNorAllocates) {
-  for (const Mode mode :
-       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
+  for (const Mode mode : every_mode) {
     SCOPED_TRACE(mode_name(mode));
     Context context(emulated());
     GroupedOnDevice step(context, mode);
@@ -339,17 +297,13 @@ TEST_F(Cuda, AStepOfGroupsNeitherCopiesNorWaitsNorAllocates) {
       step.backward();
     }
     context.synchronize();
-    const char* const watched[] = {"cudaMemcpy",           "cudaMemcpyAsync",
-                                   "cudaMemcpy2DAsync",    "cudaStreamSynchronize",
-                                   "cudaEventSynchronize", "cudaDeviceSynchronize",
-                                   "cudaMalloc",           "cudaMallocAsync"};
-    std::vector<std::size_t> before;
-    for (const char* name : watched)
-      before.push_back(calls(name));
-    step.forward(Save::borrow);
-    step.backward();
-    for (std::size_t i = 0; i < before.size(); ++i)
-      EXPECT_EQ(calls(watched[i]), before[i]) << watched[i];
+    expect_no_calls_of(
+        {"cudaMemcpy", "cudaMemcpyAsync", "cudaMemcpy2DAsync", "cudaStreamSynchronize",
+         "cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMalloc", "cudaMallocAsync"},
+        [&] {
+          step.forward(Save::borrow);
+          step.backward();
+        });
     context.synchronize();
   }
 }
@@ -359,12 +313,8 @@ TEST_F(Cuda, AnOperationOnGroupsIsOneLaunch) {
   Context context(emulated());
   GroupedOnDevice step(context, Mode::rowwise);
   step.forward(Save::nothing);  // this first forward quantizes the weights
-  const std::size_t before = switchback_cuda_emu::launches().size();
-  step.forward(Save::nothing);
-  const auto all = switchback_cuda_emu::launches();
-  ASSERT_EQ(all.size(), before + 2);
-  EXPECT_EQ(all[before].name, "grouped_quantize_rowwise");
-  EXPECT_EQ(all[before + 1].name, "grouped_dp4a");
+  EXPECT_EQ(kernels_of([&] { step.forward(Save::nothing); }),
+            (std::vector<std::string>{"grouped_quantize_rowwise", "grouped_dp4a"}));
   context.synchronize();
 }
 
@@ -408,32 +358,22 @@ TEST_F(Cuda, CodesOfWeightsTakeAsManyLaunchesForAnyNumberOfGroups) {
 
 // A pass of a grouped layer that runs out of memory writes nothing, and can be repeated.
 TEST_F(Cuda, AStepOfGroupsThatRunsOutOfMemoryChangesNothing) {
-  for (const Mode mode :
-       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
-    for (const bool is_forward : {true, false}) {
-      std::vector<Matrix<float>> want;
-      for (std::int64_t allowed = -1; allowed < 100; ++allowed) {
-        SCOPED_TRACE(std::string(mode_name(mode)) + (is_forward ? " forward" : " backward") +
-                     ", memory for " + std::to_string(allowed) + " allocations");
-        Context context(emulated());
-        GroupedOnDevice step(context, mode);
-        if (!is_forward) step.forward(Save::copy);
-        const auto call = [&] { is_forward ? step.forward(Save::copy) : step.backward(); };
-        const std::vector<Matrix<float>> before = step.outputs();
-        options().fail_allocation_after = allowed;
-        const std::string message = message_of(Status::out_of_memory, call);
-        options().fail_allocation_after = -1;
-        if (!message.empty()) {
-          EXPECT_TRUE(step.outputs() == before);
-          call();
-        }
-        if (allowed < 0)
-          want = step.outputs();
-        else
-          EXPECT_TRUE(step.outputs() == want);
-        if (allowed >= 0 && message.empty()) break;
-      }
-    }
+  struct Step {
+    explicit Step(Mode mode) : on_device(context, mode) {}
+    [[nodiscard]] std::vector<Matrix<float>> outputs() const { return on_device.outputs(); }
+    Context context{emulated()};
+    GroupedOnDevice on_device;
+  };
+  for (const Mode mode : every_mode) {
+    SCOPED_TRACE(mode_name(mode));
+    expect_all_or_nothing([&] { return std::make_unique<Step>(mode); },
+                          [](Step& step) { step.on_device.forward(Save::copy); });
+    const auto after_forward = [&] {
+      auto step = std::make_unique<Step>(mode);
+      step->on_device.forward(Save::copy);
+      return step;
+    };
+    expect_all_or_nothing(after_forward, [](Step& step) { step.on_device.backward(); });
   }
 }
 

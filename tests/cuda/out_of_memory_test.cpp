@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layer's passes on a device that runs out of memory at the first, second, ... allocation. The
 // error is reported, no output is written, and the repeated call gives the right result.
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/cuda_support.hpp"
 
 namespace switchback::test {
 namespace {
-
-using switchback_cuda_emu::options;
 
 // A layer of this size needs several blocks of scratch memory, of 64 KiB and more.
 constexpr std::int64_t m = 300;
@@ -52,13 +52,12 @@ class Step {
     layer_.forward_codes(x_.view(), y_.view(), codes_.view(), absmax_.span());
   }
   /// The contents of all outputs.
-  std::vector<Matrix<float>> outputs() {
+  std::pair<std::vector<Matrix<float>>, Matrix<std::int8_t>> outputs() {
     std::vector<Matrix<float>> all;
     for (const DeviceMatrix<float>* output : {&dx_, &dw_, &db_, &y_, &absmax_})
       all.push_back(output->download());
-    return all;
+    return {all, codes_.download()};
   }
-  Matrix<std::int8_t> codes() { return codes_.download(); }
 
  private:
   static LinearOptions layer_options(const Pass& pass) {
@@ -84,38 +83,6 @@ class Step {
   LinearGrads grads_;
 };
 
-// Runs call(step) on a new Step with 0, 1, 2, ... allocations that succeed, until the call needs no
-// more. Returns the number of allocations that the call needs.
-template <class Prepare, class Call>
-std::int64_t sweep(const Pass& pass, const Prepare& prepare, const Call& call) {
-  std::vector<Matrix<float>> want;
-  {
-    Step step(pass);
-    prepare(step);
-    call(step);
-    want = step.outputs();
-  }
-  for (std::int64_t allowed = 0; allowed < 100; ++allowed) {
-    SCOPED_TRACE(pass.text() + ", memory for " + std::to_string(allowed) + " allocations");
-    Step step(pass);
-    prepare(step);
-    const std::vector<Matrix<float>> before = step.outputs();
-    const Matrix<std::int8_t> codes = step.codes();
-    options().fail_allocation_after = allowed;
-    const std::string message = message_of(Status::out_of_memory, [&] { call(step); });
-    options().fail_allocation_after = -1;
-    if (!message.empty()) {
-      EXPECT_TRUE(step.outputs() == before);
-      EXPECT_TRUE(step.codes() == codes);
-      call(step);
-    }
-    EXPECT_TRUE(step.outputs() == want);
-    if (message.empty()) return allowed;
-  }
-  ADD_FAILURE() << "it never succeeds";
-  return 0;
-}
-
 constexpr Mode every_mode[] = {Mode::standard, Mode::rowwise, Mode::global,
                                Mode::global_mem_efficient, Mode::automatic};
 
@@ -124,24 +91,29 @@ TEST_F(Cuda, ABackwardWithoutMemoryHasWrittenNothing) {
     for (const bool overlap_dw : {false, true})
       for (const bool activations : {false, true}) {
         const Pass pass = {mode, overlap_dw, activations};
-        sweep(
-            pass, [](Step& step) { step.forward(); }, [](Step& step) { step.backward(); });
+        SCOPED_TRACE(pass.text());
+        const auto after_forward = [&] {
+          auto step = std::make_unique<Step>(pass);
+          step->forward();
+          return step;
+        };
+        expect_all_or_nothing(after_forward, [](Step& step) { step.backward(); });
         // Without an earlier forward there is no scratch memory yet, so this call allocates.
-        EXPECT_GT(sweep(
-                      pass, [](Step&) {}, [](Step& step) { step.backward_from(); }),
+        EXPECT_GT(expect_all_or_nothing([&] { return std::make_unique<Step>(pass); },
+                                        [](Step& step) { step.backward_from(); }),
                   0);
       }
 }
 
 TEST_F(Cuda, AForwardWithoutMemoryHasWrittenNothing) {
+  const auto expect_allocates = [](const Pass& pass, auto call) {
+    SCOPED_TRACE(pass.text());
+    EXPECT_GT(expect_all_or_nothing([&] { return std::make_unique<Step>(pass); }, call), 0);
+  };
   for (const Mode mode : every_mode)
-    EXPECT_GT(sweep(
-                  {mode, false, true}, [](Step&) {}, [](Step& step) { step.forward(); }),
-              0);
+    expect_allocates({mode, false, true}, [](Step& step) { step.forward(); });
   for (const Mode mode : {Mode::rowwise, Mode::global, Mode::global_mem_efficient})
-    EXPECT_GT(sweep(
-                  {mode, false, false}, [](Step&) {}, [](Step& step) { step.forward_codes(); }),
-              0);
+    expect_allocates({mode, false, false}, [](Step& step) { step.forward_codes(); });
 }
 
 // A second backward finds its memory and does not allocate it again.

@@ -78,21 +78,15 @@ TEST_F(CudaOverlap, WhereTheyCan) {
     overlaps = false;
   for (const bool captured : {false, true}) {
     SCOPED_TRACE(captured ? "captured" : "queued");
-    switchback_cuda_emu::Options old;
-    old.cooperative_launches = false;
-    old.compute_capability = 80;
-    const Results want = run(old, captured);
+    const Results want = run({.compute_capability = 80, .cooperative_launches = false}, captured);
     EXPECT_EQ(want.overlaps, without);
-    switchback_cuda_emu::Options driver;
-    driver.cooperative_launches = false;
-    driver.driver_version = 12020;
-    driver.runtime_version = 12020;
-    EXPECT_EQ(run(driver, captured).overlaps, without);
+    EXPECT_EQ(
+        run({.driver_version = 12020, .runtime_version = 12020, .cooperative_launches = false},
+            captured)
+            .overlaps,
+        without);
     for (const std::uint64_t seed : {1, 5, 9}) {
-      switchback_cuda_emu::Options machine;
-      machine.cooperative_launches = false;
-      machine.schedule_seed = seed;
-      const Results got = run(machine, captured);
+      const Results got = run({.cooperative_launches = false, .schedule_seed = seed}, captured);
       EXPECT_EQ(got.overlaps, with);
       EXPECT_TRUE(got.d == want.d);
       EXPECT_TRUE(got.q == want.q);

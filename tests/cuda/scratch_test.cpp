@@ -8,20 +8,6 @@
 namespace switchback::test {
 namespace {
 
-struct Codes {
-  Codes(std::int64_t rows, std::int64_t cols, std::int64_t inner)
-      : a(rows, inner), b(cols, inner), absmax_a(1, rows), absmax_b(1, cols) {
-    Random random(11);
-    fill_codes(a, random);
-    fill_codes(b, random);
-    for (Matrix<float>* scales : {&absmax_a, &absmax_b})
-      for (std::int64_t i = 0; i < scales->cols(); ++i)
-        scales->set(0, i, static_cast<float>(random.uniform()));
-  }
-  Matrix<std::int8_t> a, b;
-  Matrix<float> absmax_a, absmax_b;
-};
-
 // The int32 sums of the whole product, M x N, are more than twice the limit. Panels of rows,
 // computed one after another, must give the bits of the whole product. The last panel may be moved
 // up to overlap the previous one.
@@ -35,27 +21,13 @@ TEST_F(Cuda, TheSumsOfALargeProductHaveALimit) {
   for (const Case& c : {Case{2048 + 300, "cublaslt"}, {2048 + 5, "cublaslt"}, {2048 + 5, "dp4a"}}) {
     const std::int64_t rows = c.rows;
     SCOPED_TRACE(::testing::Message() << c.engine << ", M " << rows);
-    const Codes codes(rows, cols, inner);
     const auto run = [&](std::size_t memory_bytes, std::size_t& workspace_bytes) {
-      switchback_cuda_emu::Options machine;
-      machine.total_memory_bytes = memory_bytes;
-      switchback_cuda_emu::reset(machine);
+      switchback_cuda_emu::reset({.total_memory_bytes = memory_bytes});
       Context context(emulated());
-      const DeviceMatrix<std::int8_t> a(context, codes.a);
-      const DeviceMatrix<std::int8_t> b(context, codes.b);
-      const DeviceMatrix<float> absmax_a(context, codes.absmax_a);
-      const DeviceMatrix<float> absmax_b(context, codes.absmax_b);
-      const DeviceMatrix<float> d(context, rows, cols);
-      GemmArgs args;
-      args.a = a.view();
-      args.b = b.view();
-      args.d = d.view();
-      args.absmax_a = absmax_a.span();
-      args.absmax_b = absmax_b.span();
-      args.engine = c.engine;
-      gemm(context, args);
+      ProductOnDevice product(context, rows, cols, inner);
+      Matrix<float> d = product.scaled(c.engine);
       workspace_bytes = context.workspace_bytes();
-      return d.download();
+      return d;
     };
     const auto passes = [] {
       const auto all = switchback_cuda_emu::launches();

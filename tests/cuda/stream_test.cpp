@@ -31,18 +31,14 @@ TEST_F(Cuda, ASteadyStepNeitherWaitsNorAllocates) {
     on_device.step();
     on_device.step();
     context.synchronize();
-    const char* const watched[] = {"cudaMallocAsync",       "cudaMalloc",
-                                   "cudaFreeAsync",         "cudaFree",
-                                   "cudaStreamSynchronize", "cudaDeviceSynchronize",
-                                   "cudaEventSynchronize",  "cublasLtMatmulAlgoGetHeuristic"};
-    std::vector<std::size_t> before;
-    for (const char* name : watched)
-      before.push_back(calls(name));
-    on_device.step();
-    on_device.layer.weight_updated();
-    on_device.step();
-    for (std::size_t i = 0; i < before.size(); ++i)
-      EXPECT_EQ(calls(watched[i]), before[i]) << watched[i];
+    expect_no_calls_of(
+        {"cudaMallocAsync", "cudaMalloc", "cudaFreeAsync", "cudaFree", "cudaStreamSynchronize",
+         "cudaDeviceSynchronize", "cudaEventSynchronize", "cublasLtMatmulAlgoGetHeuristic"},
+        [&] {
+          on_device.step();
+          on_device.layer.weight_updated();
+          on_device.step();
+        });
     context.synchronize();
   }
 }
@@ -59,9 +55,7 @@ TEST_F(Cuda, OverlappedStepsAreTheSameInAnyOrder) {
       const std::uint64_t seeds = under_thread_sanitizer ? 3 : 12;
       for (std::uint64_t seed = 0; seed < seeds; ++seed) {
         const bool overlap = seed > 0;
-        switchback_cuda_emu::Options schedule;
-        schedule.schedule_seed = seed;
-        switchback_cuda_emu::reset(schedule);
+        switchback_cuda_emu::reset({.schedule_seed = seed});
         Context context(emulated());
         LayerOnDevice on_device(context, mode, overlap, activation);
         const std::size_t waits = calls("cudaStreamWaitEvent");
@@ -87,19 +81,12 @@ TEST_F(Cuda, WorkGoesToTheCallersStream) {
     o.stream = stream;
     Context context(o);
     EXPECT_EQ(context.stream(), stream);
-    const Matrix<float> host = normal_matrix<float>(5, 20, 4);
-    const DeviceMatrix<float> x(context, host);
-    const DeviceMatrix<std::int8_t> q(context, 5, 20);
-    const DeviceMatrix<float> absmax(context, 1, 5);
-    quantize_rowwise(context, x.view(), q.view(), absmax.span());
+    ProductOnDevice product(context);
+    context.synchronize();
+    product.run();
     EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady) << "it should be queued here";
     ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-    Context cpu(cpu_options());
-    Matrix<std::int8_t> want(5, 20);
-    Matrix<float> scales(1, 5);
-    quantize_rowwise(cpu, host.view(), want.view(), {scales.data(), 5});
-    EXPECT_TRUE(q.download() == want);
-    EXPECT_TRUE(absmax.download() == scales);
+    EXPECT_TRUE(product.right());
   }
   // The caller's stream still exists after its Context has ended.
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
@@ -107,15 +94,12 @@ TEST_F(Cuda, WorkGoesToTheCallersStream) {
 }
 
 TEST_F(Cuda, AnotherStreamFollowsTheOneBefore) {
-  cudaStream_t first = nullptr;
-  cudaStream_t second = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), cudaSuccess);
-  ASSERT_EQ(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking), cudaSuccess);
+  const Streams streams;
+  const cudaStream_t first = streams.first, second = streams.second;
   const Matrix<float> host = normal_matrix<float>(5, 20, 4);
   Context cpu(cpu_options());
   Matrix<std::int8_t> want(5, 20);
-  Matrix<float> scales(1, 5);
-  Matrix<float> back(5, 20);
+  Matrix<float> scales(1, 5), back(5, 20);
   quantize_rowwise(cpu, host.view(), want.view(), {scales.data(), 5});
   dequantize_rowwise(cpu, want.view(), {scales.data(), 5}, back.view());
   for (const bool own : {false, true}) {
@@ -146,8 +130,6 @@ TEST_F(Cuda, AnotherStreamFollowsTheOneBefore) {
     ASSERT_EQ(cudaStreamEndCapture(second, &graph), cudaSuccess);
     ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   }
-  EXPECT_EQ(cudaStreamDestroy(first), cudaSuccess);
-  EXPECT_EQ(cudaStreamDestroy(second), cudaSuccess);
   EXPECT_THROW(cpu.set_stream(second), Error);
 }
 
@@ -209,9 +191,7 @@ TEST_F(Cuda, ASharedWeightIsReadAndFreedInTheOrderOfAllStreams) {
     SCOPED_TRACE(mode_name(mode));
     std::optional<Matrix<float>> want;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
-      switchback_cuda_emu::Options schedule;
-      schedule.schedule_seed = seed;
-      switchback_cuda_emu::reset(schedule);
+      switchback_cuda_emu::reset({.schedule_seed = seed});
       Counting counting;
       ContextOptions of_first = emulated();
       of_first.allocator = allocator_of(counting);
@@ -272,58 +252,33 @@ TEST_F(Cuda, HalfAnAllocatorIsRefused) {
 // between streams would show as sums that were overwritten or read too early.
 TEST_F(Cuda, RowPanelsOnTwoStreamsAreExactInAnyOrder) {
   const std::int64_t m = 1100, n = 70, k = 45;
-  Matrix<std::int8_t> a(m, k);
-  Matrix<std::int8_t> b(n, k);
-  Random random(5);
-  fill_codes(a, random);
-  fill_codes(b, random);
-  Matrix<float> absmax_a(1, m);
-  Matrix<float> absmax_b(1, n);
-  for (std::int64_t i = 0; i < m; ++i)
-    absmax_a.set(0, i, static_cast<float>(random.uniform()));
-  for (std::int64_t i = 0; i < n; ++i)
-    absmax_b.set(0, i, static_cast<float>(random.uniform()));
-  Matrix<half> want(m, n);
-  {
-    Context cpu(cpu_options());
-    GemmArgs args;
-    args.a = a.view();
-    args.b = b.view();
-    args.d = want.view();
-    args.absmax_a = {absmax_a.data(), static_cast<std::size_t>(m)};
-    args.absmax_b = {absmax_b.data(), static_cast<std::size_t>(n)};
-    args.engine = "reference";
-    gemm(cpu, args);
-  }
-  for (std::uint64_t seed = 1; seed <= 6; ++seed)
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    options().schedule_seed = seed;
+    Context context(emulated());
+    ProductOnDevice product(context, m, n, k);
+    const Matrix<float> want = product.scaled("dp4a");
     for (const std::int64_t rows : {128, 320, 545, 4096}) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << ", panels of " << rows);
-      options().schedule_seed = seed;
-      Context context(emulated());
-      const DeviceMatrix<std::int8_t> da(context, a);
-      const DeviceMatrix<std::int8_t> db(context, b);
-      const DeviceMatrix<float> sa(context, absmax_a);
-      const DeviceMatrix<float> sb(context, absmax_b);
-      const DeviceMatrix<half> d(context, m, n);
       gemm_int8::GemmProblem p;
       p.m = m;
-      p.n = n;
+      p.n = p.stride_d = n;
       p.k = p.stride_a = p.stride_b = k;
-      p.stride_d = n;
-      p.output = DType::f16;
+      p.output = DType::f32;
       p.scale = gemm_int8::ScaleMode::row_col;
       gemm_int8::GemmConfig config;
       config.engine = gemm_int8::EngineId::cublaslt_panels;
       config.mc = rows;
       gemm_int8::GemmOperands o;
-      o.a = da.data();
-      o.b = db.data();
-      o.d = d.data();
-      o.absmax_a = sa.data();
-      o.absmax_b = sb.data();
+      o.a = product.a.data();
+      o.b = product.b.data();
+      o.d = product.d.data();
+      o.absmax_a = product.absmax_a.data();
+      o.absmax_b = product.absmax_b.data();
+      product.d.fill(0x55);
       gemm_int8::run(context, p, config, o);
-      EXPECT_TRUE(d.download() == want);
+      EXPECT_TRUE(product.d.download() == want);
     }
+  }
 }
 
 }  // namespace

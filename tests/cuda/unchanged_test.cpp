@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codes of a weight that may have changed: the device compares fingerprints, keeps the codes of an
 // unchanged weight, and never lets a layer read codes of an older weight.
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -184,7 +182,8 @@ TEST_F(CudaUnchanged, TheQuestionIsAboutEveryElement) {
   EXPECT_TRUE(changed(3)) << "of the others nothing is known";
   EXPECT_FALSE(changed(3));
   std::uint16_t bits = 0;
-  for (std::int64_t i = 0; i<rows * stride; i += i % stride> cols - 3 ? 1 : 11) {
+  const auto next = [](std::int64_t i) { return i + (i % stride > cols - 14 ? 1 : 11); };
+  for (std::int64_t i = 0; i < rows * stride; i = next(i)) {
     half* const at = all.data() + 1 + i;
     copy(context, &bits, at, sizeof bits);
     context.synchronize();
@@ -197,23 +196,34 @@ TEST_F(CudaUnchanged, TheQuestionIsAboutEveryElement) {
   }
 }
 
+// A weight that is set to one matrix or another.
+struct SetWeight {
+  explicit SetWeight(Context& context_)
+      : context(context_),
+        first(context, normal_matrix<float>(n, k, 1)),
+        second(context, normal_matrix<float>(n, k, 2)),
+        w(context, n, k) {}
+  void set(const DeviceMatrix<float>& to) const {
+    constexpr std::size_t bytes = n * k * sizeof(float);
+    context.state().runtime->copy(w.data(), bytes, to.data(), bytes, bytes, 1);
+  }
+  static constexpr std::int64_t n = 16, k = 32;
+  Context& context;
+  DeviceMatrix<float> first, second, w;
+};
+
 // The library must not take codes made without a check, or made from other codes, for codes of the
 // weight that it checked before.
 TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
   Context context(emulated());
   ContextState& state = context.state();
-  constexpr std::int64_t n = 16, k = 32;
-  const DeviceMatrix<float> first(context, normal_matrix<float>(n, k, 1));
-  const DeviceMatrix<float> second(context, normal_matrix<float>(n, k, 2));
-  const DeviceMatrix<float> w(context, n, k);
-  const auto set = [&](const DeviceMatrix<float>& to) {
-    copy(context, w.data(), to.data(), n * k * sizeof(float));
-  };
+  const SetWeight weight(context);
+  const auto view = weight.w.view();
   WeightCache cache;
   cache.ask_from(0);
   const auto make = [&](WeightCache& of, bool backward) {
-    of.forward(state, w.view(), global, {}, backward);
-    if (backward) of.backward(state, w.view(), global, {});
+    of.forward(state, view, global, {}, backward);
+    if (backward) of.backward(state, view, global, {});
   };
   const auto expect_codes_of_now = [&] {
     WeightCache fresh;
@@ -222,27 +232,27 @@ TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
     EXPECT_EQ(download(context, cache.forward_codes()), download(context, fresh.forward_codes()));
     EXPECT_EQ(download(context, cache.backward_codes()), download(context, fresh.backward_codes()));
   };
-  set(first);
+  weight.set(weight.first);
   cache.doubt(state);
   expect_codes_of_now();
-  set(second);
+  weight.set(weight.second);
   cache.invalidate();
   expect_codes_of_now();  // these codes are made without a check
-  set(first);
+  weight.set(weight.first);
   cache.doubt(state);
   expect_codes_of_now();
   // Makes only the forward's codes and transposes them for dX; then makes only the codes for dX.
-  set(second);
+  weight.set(weight.second);
   cache.doubt(state);
   make(cache, false);
   cache.backward_of_forward(state, cache.forward_codes());
-  set(first);
+  weight.set(weight.first);
   cache.doubt(state);
-  cache.backward(state, w.view(), global, {});
+  cache.backward(state, view, global, {});
   expect_codes_of_now();
   // In between, codes with other scales are made.
   cache.doubt(state);
-  cache.forward(state, w.view(), of_rows, {}, true);
+  cache.forward(state, view, of_rows, {}, true);
   cache.doubt(state);
   expect_codes_of_now();
 }
@@ -251,67 +261,39 @@ TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
 TEST_F(CudaUnchanged, AGraphAsksWheneverItIsReplayed) {
   Context context(emulated());
   ContextState& state = context.state();
-  constexpr std::int64_t n = 16, k = 32;
-  const DeviceMatrix<float> first(context, normal_matrix<float>(n, k, 1));
-  const DeviceMatrix<float> second(context, normal_matrix<float>(n, k, 2));
-  const DeviceMatrix<float> w(context, n, k);
+  const SetWeight weight(context);
+  const auto codes_of = [&](const DeviceMatrix<float>& of) {
+    WeightCache fresh;
+    fresh.forward(state, of.view(), of_rows, {}, false);
+    return download(context, fresh.forward_codes());
+  };
   WeightCache cache;
   cache.ask_from(0);
   const auto make = [&] {
     cache.doubt(state);
-    cache.forward(state, w.view(), of_rows, {}, true);
+    cache.forward(state, weight.w.view(), of_rows, {}, false);
   };
-  const auto codes_of = [&](const DeviceMatrix<float>& of) {
-    WeightCache fresh;
-    fresh.forward(state, of.view(), of_rows, {}, true);
-    return download(context, fresh.forward_codes());
-  };
-  const auto set = [&](const DeviceMatrix<float>& to) {
-    copy(context, w.data(), to.data(), n * k * sizeof(float));
-  };
-  set(first);
+  weight.set(weight.first);
   make();
   make();
   context.synchronize();
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
-  ContextOptions on_stream = emulated();
-  on_stream.stream = stream;
-  Context capturing(on_stream);
-  WeightCache of_graph;
-  of_graph.ask_from(0);
-  const auto make_of_graph = [&] {
-    of_graph.doubt(capturing.state());
-    of_graph.forward(capturing.state(), w.view(), of_rows, {}, true);
-  };
-  make_of_graph();
-  capturing.synchronize();
-  cudaGraph_t graph = nullptr;
-  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  make_of_graph();
-  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-  cudaGraphExec_t replayed = nullptr;
-  ASSERT_EQ(cudaGraphInstantiate(&replayed, graph, 0), cudaSuccess);
+  state.runtime->begin_capture();
+  make();
+  const auto graph = state.runtime->end_capture();
   const auto expect_replayed = [&](const DeviceMatrix<float>& of) {
-    set(of);
-    context.synchronize();
-    ASSERT_EQ(cudaGraphLaunch(replayed, stream), cudaSuccess);
-    capturing.synchronize();
-    EXPECT_EQ(download(capturing, of_graph.forward_codes()), codes_of(of));
+    weight.set(of);
+    graph->launch();
+    EXPECT_EQ(download(context, cache.forward_codes()), codes_of(of));
   };
-  expect_replayed(first);
-  expect_replayed(second);
-  expect_replayed(second);
+  expect_replayed(weight.first);
+  expect_replayed(weight.second);
+  expect_replayed(weight.second);
   // Outside of the graph, the codes are made without a check.
-  set(first);
-  context.synchronize();
-  of_graph.invalidate();
-  of_graph.forward(capturing.state(), w.view(), of_rows, {}, true);
-  expect_replayed(second);
-  expect_replayed(first);
-  EXPECT_EQ(cudaGraphExecDestroy(replayed), cudaSuccess);
-  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  weight.set(weight.first);
+  cache.invalidate();
+  cache.forward(state, weight.w.view(), of_rows, {}, false);
+  expect_replayed(weight.second);
+  expect_replayed(weight.first);
 }
 
 // A layer's results are those of the present weight, whether the weight is too small for the check
@@ -329,11 +311,9 @@ TEST_F(CudaUnchanged, LayersReadThePresentWeight) {
     layer.set_weight(w.view());
     fresh.set_weight(w.view());
     for (int i = 0; i < 3; ++i) {
-      const std::size_t before = switchback_cuda_emu::launches().size();
       layer.weight_may_have_changed();
-      layer.forward(x.view(), y.view(), Save::nothing);
-      const auto launches = switchback_cuda_emu::launches();
-      EXPECT_EQ(launches[before].name == "fingerprint", n == 2048);
+      const auto kernels = kernels_of([&] { layer.forward(x.view(), y.view(), Save::nothing); });
+      EXPECT_EQ(kernels.front() == "fingerprint", n == 2048);
       fresh.weight_updated();
       fresh.forward(x.view(), want.view(), Save::nothing);
       EXPECT_TRUE(y.download() == want.download()) << i;

@@ -26,11 +26,6 @@ class CudaEmuGrid : public CudaEmu {
       return error;
     return cudaDeviceSynchronize();
   }
-  static void set_seed(std::uint64_t seed) {
-    emu::Options options;
-    options.schedule_seed = seed;
-    emu::reset(options);
-  }
 };
 
 // Without a barrier of the grid, a block misses a value that another block has not written yet.
@@ -48,7 +43,7 @@ TEST_F(CudaEmuGrid, WithoutABarrierSomeBlocksAreBehind) {
 
 TEST_F(CudaEmuGrid, AThreadThatReturnedIsMissed) {
   for (const std::uint64_t seed : grid_seeds) {
-    set_seed(seed);
+    emu::reset({.schedule_seed = seed});
     EXPECT_EQ(run_together([] {
                 if (blockIdx.x != 3) emu::grid_barrier();
               }),
@@ -79,14 +74,11 @@ TEST_F(CudaEmuGrid, StaticSharedMemoryIsRefused) {
 }
 
 TEST_F(CudaEmuGrid, MoreBlocksThanTheDeviceHasRoomForAreRefused) {
-  emu::Options options;
-  options.multiprocessor_count = 2;
-  emu::reset(options);
+  emu::reset({.multiprocessor_count = 2});
   const auto nothing = [] {};
   EXPECT_EQ(run_together(nothing, 0, 4, 1024), cudaSuccess);
   EXPECT_EQ(run_together(nothing, 0, 5, 1024), cudaErrorCooperativeLaunchTooLarge);
-  options.cooperative_launches = false;
-  emu::reset(options);
+  emu::reset({.cooperative_launches = false});
   EXPECT_EQ(run_together(nothing), cudaErrorNotSupported);
 }
 

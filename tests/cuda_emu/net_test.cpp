@@ -149,9 +149,7 @@ TEST_F(CudaEmuNet, AMissingBarrierGivesWrongResults) {
   int neighbours = 0;
   int rotations = 0;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    emu::Options options;
-    options.schedule_seed = seed;
-    emu::reset(options);
+    emu::reset({.schedule_seed = seed});
     neighbours += run_neighbour<Neighbour<false>>() != rotated(128) ? 1 : 0;
     rotations += run_rotate<Rotate<false>>() != rotated(64) ? 1 : 0;
   }
@@ -253,36 +251,30 @@ TEST_F(CudaEmuNet, ASharedArrayOfATemplateIsGuardedInAnUnnamedNamespace) {
 
 #endif
 
-// A layout of dynamic shared memory: the codes of a box, followed by an mbarrier.
-struct Stage {
-  unsigned char* codes;
-  std::uint64_t* filled;
-  explicit Stage(int rows) {
-    codes = static_cast<unsigned char*>(emu::dynamic_shared());
-    filled = reinterpret_cast<std::uint64_t*>(codes + 128 * rows);
-  }
-  static std::size_t bytes(int rows) { return static_cast<std::size_t>(128 * rows) + 8; }
-};
+// The mbarrier of a kernel with eight bytes of dynamic shared memory.
+std::uint64_t* mbarrier() {
+  return static_cast<std::uint64_t*>(emu::dynamic_shared());
+}
 
 TEST_F(CudaEmuNet, WrongUsesOfBarriersAreNamed) {
   const auto expect_fault = [](const char* what, auto kernel) {
     emu::reset();
-    EXPECT_EQ(run(1, 32, kernel, Stage::bytes(8)), cudaErrorLaunchFailure);
+    EXPECT_EQ(run(1, 32, kernel, 8), cudaErrorLaunchFailure);
     EXPECT_NE(emu::last_fault().find(what), std::string::npos) << emu::last_fault();
   };
-  expect_fault("not initialised", [] { emu::mbarrier_wait(Stage(8).filled, 0); });
+  expect_fault("not initialised", [] { emu::mbarrier_wait(mbarrier(), 0); });
   expect_fault("more arrivals", [] {
     if (threadIdx.x != 0) return;
-    emu::mbarrier_init(Stage(8).filled, 2);
-    emu::mbarrier_arrive(Stage(8).filled, 16);
-    emu::mbarrier_arrive(Stage(8).filled, 0);
-    emu::mbarrier_arrive(Stage(8).filled, 0);
+    emu::mbarrier_init(mbarrier(), 2);
+    emu::mbarrier_arrive(mbarrier(), 16);
+    emu::mbarrier_arrive(mbarrier(), 0);
+    emu::mbarrier_arrive(mbarrier(), 0);
   });
   expect_fault("mbarrier_wait", [] {  // the barrier announces bytes that never arrive
     if (threadIdx.x == 0) {
-      emu::mbarrier_init(Stage(8).filled, 1);
-      emu::mbarrier_arrive(Stage(8).filled, 16);
-      emu::mbarrier_wait(Stage(8).filled, 0);
+      emu::mbarrier_init(mbarrier(), 1);
+      emu::mbarrier_arrive(mbarrier(), 16);
+      emu::mbarrier_wait(mbarrier(), 0);
     }
   });
   expect_fault("different numbers of threads",

@@ -42,7 +42,6 @@ struct Thread {
 // A warp collective that some lanes have reached, stored at the lowest lane of its mask.
 struct Group {
   unsigned mask, arrived;
-  WarpVote vote;
   Site site;
   unsigned generation;
 };
@@ -74,12 +73,11 @@ struct BlockCounts {
   // The numbers of threads that can continue, and of threads that have not begun.
   int ready_count;
   int fresh_count;
-  // The block's barrier (__syncthreads and its votes).
+  // The block's barrier (__syncthreads and __syncthreads_or).
   int waiting;
-  int votes;
-  BlockVote vote;
+  int votes;  // the threads whose predicate is not zero
   Site site;
-  int result;
+  bool result;
   unsigned generation;
   char sync[2];
   char start, end;  // addresses that order launch, blocks and host for ThreadSanitizer

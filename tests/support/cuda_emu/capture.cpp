@@ -10,8 +10,6 @@
 namespace switchback_cuda_emu {
 
 namespace {
-thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
-
 // Which operations the operations `last` depend on, including themselves.
 std::vector<bool> ancestors(const GraphBody& body, std::vector<std::size_t> last) {
   std::vector<bool> found(body.operations.size(), false);
@@ -104,13 +102,11 @@ cudaError_t check_legacy(cudaStream_t stream) {
 }
 
 cudaError_t check_unsafe() {
-  if (thread_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   bool refused = false;
   for (const CapturePtr& capture : state().captures) {
     const bool mine = capture->thread == std::this_thread::get_id();
     const bool forbids = mine ? capture->mode != cudaStreamCaptureModeRelaxed
-                              : capture->mode == cudaStreamCaptureModeGlobal &&
-                                    thread_mode == cudaStreamCaptureModeGlobal;
+                              : capture->mode == cudaStreamCaptureModeGlobal;
     if (!forbids) continue;
     invalidate(capture);
     refused = true;
@@ -141,7 +137,6 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
     capture->mode = mode;
     capture->origin = stream;
     capture->thread = std::this_thread::get_id();
-    capture->id = ++state().last_id;
     capture->body->device = stream->device->id;
     capture->streams.push_back(stream);
     stream->capture = capture;
@@ -199,16 +194,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
     if (stream->capture == nullptr) return cudaSuccess;
     *status = stream->capture->invalid ? cudaStreamCaptureStatusInvalidated
                                        : cudaStreamCaptureStatusActive;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  return call("cudaThreadExchangeStreamCaptureMode", Safety::always, [&] {
-    if (mode == nullptr || *mode < cudaStreamCaptureModeGlobal ||
-        *mode > cudaStreamCaptureModeRelaxed)
-      return cudaErrorInvalidValue;
-    std::swap(*mode, thread_mode);
     return cudaSuccess;
   });
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Emulates the barriers of the threads of a block, and the collectives of the lanes of a warp.
-#include <cstdlib>
-
 #include "block_state.hpp"
 
 namespace switchback_cuda_emu {
@@ -12,19 +10,23 @@ int lane_id() {
   return get_current() % lanes_per_warp;
 }
 
+namespace {
+
+// A mask of the lanes that the running thread's warp has.
 unsigned warp_lanes() {
   const int first = get_current() / lanes_per_warp * lanes_per_warp;
   const int lanes = block.count - first;
   return lanes >= lanes_per_warp ? 0xffffffffu : (1u << lanes) - 1u;
 }
 
-int block_barrier(BlockVote vote, int predicate, Site site) {
+}  // namespace
+
+bool block_barrier(int predicate, Site site) {
   const int self = get_current();
   Thread& thread = block.threads[self];
   thread.site = site;
   thread.mask = 0xffffffffu;
   if (block.waiting == 0) {
-    block.vote = vote;
     block.site = site;
     block.votes = 0;
   } else if (!same(block.site, site)) {
@@ -39,10 +41,7 @@ int block_barrier(BlockVote vote, int predicate, Site site) {
   if (++block.waiting < block.count) {
     wait_in(State::block_wait);
   } else {
-    block.result = vote == BlockVote::any     ? (block.votes > 0 ? 1 : 0)
-                   : vote == BlockVote::all   ? (block.votes == block.count ? 1 : 0)
-                   : vote == BlockVote::count ? block.votes
-                                              : 0;
+    block.result = block.votes > 0;
     block.waiting = 0;
     block.idle_calls = 0;
     ++block.generation;
@@ -50,7 +49,7 @@ int block_barrier(BlockVote vote, int predicate, Site site) {
       if (i != self) make_ready(i);
   }
   // The next barrier writes block.result only after every thread has read it here.
-  const int result = block.result;
+  const bool result = block.result;
   acquire(sync);
   return result;
 }
@@ -75,7 +74,6 @@ std::uint64_t warp_collective(WarpVote vote, unsigned mask, std::uint64_t value,
   Group& group = warp.groups[leader];
   if (group.arrived == 0) {
     group.mask = mask;
-    group.vote = vote;
     group.site = site;
   } else if (group.mask != mask || !same(group.site, site)) {
     fail("divergent warp collective", first + __builtin_ctz(group.arrived));
@@ -93,34 +91,11 @@ std::uint64_t warp_collective(WarpVote vote, unsigned mask, std::uint64_t value,
   // afterwards.
   std::uint64_t values[lanes_per_warp];
   std::uint64_t all = 0;
-  bool begun = false;
   for (int l = 0; l < lanes_per_warp; ++l) {
     if ((mask >> l & 1u) == 0) continue;
-    const std::uint64_t v = values[l] = block.threads[first + l].value;
-    const auto as_int = [](std::uint64_t x) { return static_cast<std::int64_t>(x); };
-    switch (vote) {
-      case WarpVote::ballot:
-        all |= v << l;
-        break;
-      case WarpVote::max:
-        all = !begun || as_int(v) > as_int(all) ? v : all;
-        break;
-      case WarpVote::min:
-        all = !begun || as_int(v) < as_int(all) ? v : all;
-        break;
-      case WarpVote::add:
-        all += v;
-        break;
-      case WarpVote::all_or:
-        all |= v;
-        break;
-      case WarpVote::all_and:
-        all = begun ? all & v : v;
-        break;
-      default:
-        break;
-    }
-    begun = true;
+    values[l] = block.threads[first + l].value;
+    if (vote == WarpVote::ballot) all |= values[l] << l;
+    if (vote == WarpVote::max && values[l] > all) all = values[l];
   }
   group.arrived = 0;
   ++group.generation;

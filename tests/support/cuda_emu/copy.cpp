@@ -52,19 +52,9 @@ cudaError_t run_copy(const Rows& to, const Rows& from, int stream_device) {
     set_fault("a copy uses memory that is not allocated at this point of its stream");
     return cudaErrorIllegalAddress;
   }
-  if (to_device >= 0 && from_device >= 0 && to_device != from_device) {
-    std::vector<char> staged(from.width * from.height);
-    enter_device(from_device);
-    for (std::size_t r = 0; r < from.height; ++r)
-      std::memcpy(staged.data() + r * from.width, from.base + r * from.pitch, from.width);
-    enter_device(to_device);
-    for (std::size_t r = 0; r < to.height; ++r)
-      std::memcpy(to.base + r * to.pitch, staged.data() + r * to.width, to.width);
-  } else {
-    if (to_device >= 0 || from_device >= 0) enter_device(to_device >= 0 ? to_device : from_device);
-    for (std::size_t r = 0; r < to.height; ++r)
-      std::memmove(to.base + r * to.pitch, from.base + r * from.pitch, to.width);
-  }
+  if (to_device >= 0 || from_device >= 0) enter_device(to_device >= 0 ? to_device : from_device);
+  for (std::size_t r = 0; r < to.height; ++r)
+    std::memmove(to.base + r * to.pitch, from.base + r * from.pitch, to.width);
   enter_device(stream_device);
   return cudaSuccess;
 }
@@ -90,8 +80,8 @@ cudaError_t copy(Rows to, Rows from, cudaMemcpyKind kind, cudaStream_t handle, b
   int from_owner = 0;
   device_of(to, to_owner);
   device_of(from, from_owner);
-  // A synchronous copy between two devices waits for the work of both.
-  if (synchronous && to_owner >= 0 && from_owner >= 0 && to_owner != from_owner) drain_all();
+  // The library never copies between devices, so that is not emulated.
+  if (to_owner >= 0 && from_owner >= 0 && to_owner != from_owner) return cudaErrorNotSupported;
   const int device = stream->device->id;
   const bool captured = stream->capture != nullptr;
 
@@ -117,7 +107,7 @@ cudaError_t copy(Rows to, Rows from, cudaMemcpyKind kind, cudaStream_t handle, b
   return stream->device->sticky;
 }
 
-cudaError_t fill(Rows to, int value, cudaStream_t handle, bool synchronous) {
+cudaError_t fill(Rows to, int value, cudaStream_t handle) {
   const cudaStream_t stream = resolve(handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (to.pitch < to.width) return cudaErrorInvalidPitchValue;
@@ -125,7 +115,7 @@ cudaError_t fill(Rows to, int value, cudaStream_t handle, bool synchronous) {
   Side side{};
   if (!find_side(to, side) || side == Side::pageable) return cudaErrorInvalidValue;
   if (const cudaError_t error = check_legacy(stream)) return error;
-  const cudaError_t error = enqueue(stream, [to, value, device = stream->device->id] {
+  return enqueue(stream, [to, value, device = stream->device->id] {
     int of = 0;
     if (!device_of(to, of)) {
       set_fault("a fill uses memory that is not allocated at this point of its stream");
@@ -137,10 +127,6 @@ cudaError_t fill(Rows to, int value, cudaStream_t handle, bool synchronous) {
     enter_device(device);
     return cudaSuccess;
   });
-  if (error != cudaSuccess || !synchronous || side == Side::device || stream->capture != nullptr)
-    return error;
-  drain(stream_tail(stream));
-  return stream->device->sticky;
 }
 
 }  // namespace
@@ -169,14 +155,9 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
   });
 }
 
-cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
-  return call("cudaMemset", Safety::always,
-              [&] { return fill(rows_at(pointer, bytes, bytes, 1), value, nullptr, true); });
-}
-
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream) {
   return call("cudaMemsetAsync", Safety::always,
-              [&] { return fill(rows_at(pointer, bytes, bytes, 1), value, stream, false); });
+              [&] { return fill(rows_at(pointer, bytes, bytes, 1), value, stream); });
 }
 
 }  // namespace names

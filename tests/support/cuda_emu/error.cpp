@@ -15,7 +15,7 @@ cudaError_t remember(cudaError_t error) {
 
 bool sticky(cudaError_t error) {
   return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure ||
-         error == cudaErrorMisalignedAddress || error == cudaErrorAssert;
+         error == cudaErrorMisalignedAddress;
 }
 }  // namespace
 
@@ -155,13 +155,9 @@ ErrorWords words_of(cudaError_t error) {
     SWITCHBACK_ERROR(cudaErrorNotReady, "device not ready")
     SWITCHBACK_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered")
     SWITCHBACK_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch")
-    SWITCHBACK_ERROR(cudaErrorAssert, "device-side assert triggered")
-    SWITCHBACK_ERROR(cudaErrorHostMemoryAlreadyRegistered,
-                     "part or all of the requested memory range is already mapped")
     SWITCHBACK_ERROR(cudaErrorMisalignedAddress, "misaligned address")
     SWITCHBACK_ERROR(cudaErrorLaunchFailure, "unspecified launch failure")
     SWITCHBACK_ERROR(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch")
-    SWITCHBACK_ERROR(cudaErrorNotPermitted, "operation not permitted")
     SWITCHBACK_ERROR(cudaErrorNotSupported, "operation not supported")
     SWITCHBACK_ERROR(cudaErrorStreamCaptureUnsupported,
                      "operation not permitted when stream is capturing")

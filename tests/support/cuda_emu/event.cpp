@@ -84,9 +84,7 @@ namespace names {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return call("cudaEventCreate", Safety::always, [&] {
-    constexpr unsigned known =
-        cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
-    if (event == nullptr || (flags & ~known) != 0) return cudaErrorInvalidValue;
+    if (event == nullptr || (flags & ~cudaEventDisableTiming) != 0) return cudaErrorInvalidValue;
     *event = new CUevent_st;
     (*event)->device = current_device();
     (*event)->flags = flags;
@@ -123,20 +121,6 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     }
     if (event->recorded != nullptr) drain({event->recorded});
     return state().devices[event->device].sticky;
-  });
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return call("cudaEventQuery", Safety::unsafe_in_capture, [&] {
-    if (!valid(event)) return cudaErrorInvalidResourceHandle;
-    if (event->capture != nullptr) {
-      invalidate(event->capture);
-      return cudaErrorCapturedEvent;
-    }
-    const cudaError_t& sticky = state().devices[event->device].sticky;
-    if (event->recorded == nullptr || event->recorded->done) return sticky;
-    drain_step();
-    return sticky != cudaSuccess ? sticky : cudaErrorNotReady;
   });
 }
 

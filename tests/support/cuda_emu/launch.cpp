@@ -149,7 +149,6 @@ void reset(const Options& to) {
   s.calls.clear();
   s.launches.clear();
   s.fault.clear();
-  s.peak_device_bytes = 0;
   s.options = to;
   s.random = to.schedule_seed;
   current_device() = 0;
@@ -162,26 +161,15 @@ Usage usage() {
   const State& s = state();
   Usage u;
   u.allocations = s.memory.size();
-  for (const Device& device : s.devices) {
+  for (const Device& device : s.devices)
     u.device_bytes += device.used_bytes;
-    for (const cudaStream_t stream : device.streams)
-      u.queued += stream->queue.size();
-  }
-  u.peak_device_bytes = s.peak_device_bytes;
   u.streams = s.streams.size();
   u.events = s.events.size();
-  u.graphs = s.graphs.size() + s.execs.size();
   u.library_handles = library_handle_count();
   return u;
 }
 
 namespace names {
-
-cudaError_t cudaDeviceReset() {
-  const Options kept = options();
-  reset(kept);
-  return cudaSuccess;
-}
 
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute which, int value) {
   return call("cudaFuncSetAttribute", Safety::always, [&] {
@@ -198,14 +186,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
   return call("cudaFuncGetAttributes", Safety::always, [&] {
     if (attributes == nullptr) return cudaErrorInvalidValue;
     if (function == nullptr) return cudaErrorInvalidDeviceFunction;
-    cudaFuncAttributes a{};
-    a.maxThreadsPerBlock = 1024;
-    a.numRegs = 32;
-    a.ptxVersion = a.binaryVersion = options().compute_capability;
-    const auto limit = state().dynamic_shared_limits.find({function, current_device()});
-    a.maxDynamicSharedSizeBytes =
-        limit == state().dynamic_shared_limits.end() ? default_shared_bytes : limit->second;
-    *attributes = a;
+    attributes->ptxVersion = options().compute_capability;
     return cudaSuccess;
   });
 }

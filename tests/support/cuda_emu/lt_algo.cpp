@@ -265,7 +265,7 @@ cublasStatus_t check_algo(const LtProblem& p, const LtAlgo& algo, std::size_t* w
   if (algo.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE)
     *workspace += static_cast<std::size_t>((p.m + 63) / 64 * ((p.n + 63) / 64)) * 4;
   else if (algo.split_k > 1)
-    *workspace += static_cast<std::size_t>(algo.split_k * p.m * p.n * p.d.batch_count) * 4;
+    *workspace += static_cast<std::size_t>(algo.split_k * p.m * p.n) * 4;
   *alignment = needed_alignment(*family, p.int8());
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -3,7 +3,6 @@
 // sanitizers: the operands have been checked against the allocations.
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -17,35 +16,20 @@ namespace {
 float read_float(const void* base, std::uint32_t type, std::int64_t at) {
   const char* p =
       static_cast<const char*>(base) + at * static_cast<std::int64_t>(element_bytes(type));
-  switch (type) {
-    case CUDA_R_8I: {
-      std::int8_t v = 0;
-      std::memcpy(&v, p, sizeof v);
-      return v;
-    }
-    case CUDA_R_16F:
-    case CUDA_R_16BF: {
-      std::uint16_t v = 0;
-      std::memcpy(&v, p, sizeof v);
-      return type == CUDA_R_16F ? half_to_float(v) : bfloat16_to_float(v);
-    }
-    default: {
-      float v = 0.0f;
-      std::memcpy(&v, p, sizeof v);
-      return v;
-    }
+  if (type == CUDA_R_32F) {
+    float value = 0.0f;
+    std::memcpy(&value, p, sizeof value);
+    return value;
   }
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, p, sizeof bits);
+  return type == CUDA_R_16F ? half_to_float(bits) : bfloat16_to_float(bits);
 }
 
 void write_float(void* base, std::uint32_t type, std::int64_t at, float value) {
   char* p = static_cast<char*>(base) + at * static_cast<std::int64_t>(element_bytes(type));
   if (type == CUDA_R_32F) {
     std::memcpy(p, &value, sizeof value);
-  } else if (type == CUDA_R_8I) {
-    // An int8 result saturates. It cannot be a NaN, because its sum is an integer.
-    const float rounded = std::nearbyint(value);
-    const auto code = static_cast<std::int8_t>(std::clamp(rounded, -128.0f, 127.0f));
-    std::memcpy(p, &code, sizeof code);
   } else {
     const std::uint16_t bits = type == CUDA_R_16F ? float_to_half(value) : float_to_bfloat16(value);
     std::memcpy(p, &bits, sizeof bits);
@@ -114,10 +98,37 @@ void float_sums(const LtProblem& p, const LtAlgo& algo, const void* a, const voi
     }
 }
 
-template <class T>
-const char* batch_at(const T* base, const cublasLtMatrixLayoutOpaque_t& layout, std::int64_t i) {
-  return static_cast<const char*>(base) +
-         i * layout.batch_stride * static_cast<std::int64_t>(element_bytes(layout.type));
+// D = alpha * sums + beta * C, modulo 2^32 as on a GPU.
+void store_integers(const LtProblem& p, LtScalars scalars, const std::vector<std::int32_t>& sums,
+                    const void* c, void* d) {
+  const auto word = [](auto number) {
+    return static_cast<std::uint32_t>(static_cast<std::int32_t>(number));
+  };
+  for (std::int64_t j = 0; j < p.n; ++j)
+    for (std::int64_t i = 0; i < p.m; ++i) {
+      std::uint32_t value = word(scalars.alpha) * word(sums[static_cast<std::size_t>(i + j * p.m)]);
+      if (scalars.beta != 0.0)
+        value += word(scalars.beta) * word(static_cast<const std::int32_t*>(c)[i + j * p.c.ld]);
+      static_cast<std::uint32_t*>(d)[i + j * p.d.ld] = value;
+    }
+}
+
+void store_floats(const LtProblem& p, const LtAlgo& algo, LtScalars scalars,
+                  const std::vector<float>& sums, const void* c, void* d) {
+  const auto alpha = static_cast<float>(scalars.alpha);
+  const auto beta = static_cast<float>(scalars.beta);
+  for (std::int64_t j = 0; j < p.n; ++j)
+    for (std::int64_t i = 0; i < p.m; ++i) {
+      float value = alpha * sums[static_cast<std::size_t>(i + j * p.m)];
+      // With beta = 0, C is not read: it may contain NaN.
+      if (beta != 0.0f) value += beta * read_float(c, p.c.type, i + j * p.c.ld);
+      // Observed in cuBLASLt 13.1 on 9.0: the sum over the parts of a split K is written in D's
+      // type, and a bias is added to that.
+      if (p.has_bias() && algo.split_k > 1) value = rounded_to(p.d.type, value);
+      if (p.has_bias())
+        value += read_float(p.desc.bias, static_cast<std::uint32_t>(p.bias_type), i);
+      write_float(d, p.d.type, i + j * p.d.ld, value);
+    }
 }
 
 }  // namespace
@@ -125,49 +136,19 @@ const char* batch_at(const T* base, const cublasLtMatrixLayoutOpaque_t& layout, 
 void compute_product(const LtProblem& p, const LtAlgo& algo, LtScalars scalars, const void* a,
                      const void* b, const void* c, void* d, bool corrupt) {
   const auto size = static_cast<std::size_t>(p.m * p.n);
-  const bool integer = p.desc.scale == CUDA_R_32I;
-  const auto alpha = static_cast<float>(scalars.alpha);
-  const auto beta = static_cast<float>(scalars.beta);
-  for (std::int64_t batch = 0; batch < p.d.batch_count; ++batch) {
-    const char* a_at = batch_at(a, p.a, batch);
-    const char* b_at = batch_at(b, p.b, batch);
-    const char* c_at = batch_at(c, p.c, batch);
-    char* d_at = const_cast<char*>(batch_at(d, p.d, batch));
-    std::vector<std::int32_t> sums(p.int8() ? size : 0);
-    std::vector<float> floats(p.int8() ? 0 : size);
-    if (p.int8())
-      int8_sums(p, reinterpret_cast<const std::int8_t*>(a_at),
-                reinterpret_cast<const std::int8_t*>(b_at), sums.data());
-    else
-      float_sums(p, algo, a_at, b_at, floats.data());
-    for (std::int64_t j = 0; j < p.n; ++j)
-      for (std::int64_t i = 0; i < p.m; ++i) {
-        const auto from = static_cast<std::size_t>(i + j * p.m);
-        if (integer) {
-          auto value = static_cast<std::uint32_t>(static_cast<std::int32_t>(scalars.alpha)) *
-                       static_cast<std::uint32_t>(sums[from]);
-          if (scalars.beta != 0.0) {
-            std::int32_t old = 0;
-            std::memcpy(&old, c_at + (i + j * p.c.ld) * 4, sizeof old);
-            value += static_cast<std::uint32_t>(static_cast<std::int32_t>(scalars.beta)) *
-                     static_cast<std::uint32_t>(old);
-          }
-          std::memcpy(d_at + (i + j * p.d.ld) * 4, &value, sizeof value);
-          continue;
-        }
-        float value = alpha * (p.int8() ? static_cast<float>(sums[from]) : floats[from]);
-        // With beta = 0, C is not read: it may contain NaN.
-        if (beta != 0.0f) value += beta * read_float(c_at, p.c.type, i + j * p.c.ld);
-        // Observed in cuBLASLt 13.1 on 9.0: the sum over the parts of a split K is written in D's
-        // type, and a bias is added to that.
-        if (p.has_bias() && algo.split_k > 1) value = rounded_to(p.d.type, value);
-        if (p.has_bias())
-          value += read_float(p.desc.bias, static_cast<std::uint32_t>(p.bias_type), i);
-        write_float(d_at, p.d.type, i + j * p.d.ld, value);
-      }
-    if (corrupt)
-      d_at[((p.m - 1) + (p.n - 1) * p.d.ld) * static_cast<std::int64_t>(element_bytes(p.d.type))] ^=
-          1;
+  if (p.int8()) {
+    std::vector<std::int32_t> sums(size);
+    int8_sums(p, static_cast<const std::int8_t*>(a), static_cast<const std::int8_t*>(b),
+              sums.data());
+    store_integers(p, scalars, sums, c, d);
+  } else {
+    std::vector<float> sums(size);
+    float_sums(p, algo, a, b, sums.data());
+    store_floats(p, algo, scalars, sums, c, d);
+  }
+  if (corrupt) {
+    const std::int64_t last = (p.m - 1) + (p.n - 1) * p.d.ld;
+    static_cast<char*>(d)[last * static_cast<std::int64_t>(element_bytes(p.d.type))] ^= 1;
   }
 }
 

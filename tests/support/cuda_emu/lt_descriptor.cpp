@@ -105,12 +105,6 @@ cublasStatus_t set_attribute(const char* name, Handle handle, Attribute attribut
 
 cublasStatus_t get_bytes(const void* member, std::size_t member_bytes, void* value,
                          std::size_t bytes, std::size_t* written) {
-  // A caller's buffer of size zero asks for the number of bytes of the attribute.
-  if (bytes == 0) {
-    if (written == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-    *written = member_bytes;
-    return CUBLAS_STATUS_SUCCESS;
-  }
   if (value == nullptr || bytes < member_bytes) return CUBLAS_STATUS_INVALID_VALUE;
   std::memcpy(value, member, member_bytes);
   if (written != nullptr) *written = member_bytes;
@@ -184,16 +178,12 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
       return "CUBLAS_STATUS_INVALID_VALUE";
     case CUBLAS_STATUS_ARCH_MISMATCH:
       return "CUBLAS_STATUS_ARCH_MISMATCH";
-    case CUBLAS_STATUS_MAPPING_ERROR:
-      return "CUBLAS_STATUS_MAPPING_ERROR";
     case CUBLAS_STATUS_EXECUTION_FAILED:
       return "CUBLAS_STATUS_EXECUTION_FAILED";
     case CUBLAS_STATUS_INTERNAL_ERROR:
       return "CUBLAS_STATUS_INTERNAL_ERROR";
     case CUBLAS_STATUS_NOT_SUPPORTED:
       return "CUBLAS_STATUS_NOT_SUPPORTED";
-    case CUBLAS_STATUS_LICENSE_ERROR:
-      return "CUBLAS_STATUS_LICENSE_ERROR";
   }
   return "CUBLAS_STATUS_UNKNOWN";
 }
@@ -224,7 +214,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
   return set_attribute("cublasLtMatmulDescSetAttribute", desc, attribute, value, bytes);
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
                                           std::uint64_t rows, std::uint64_t cols, std::int64_t ld) {
   return library_call("cublasLtMatrixLayoutCreate", [&] {
     if (layout == nullptr) return CUBLAS_STATUS_INVALID_VALUE;

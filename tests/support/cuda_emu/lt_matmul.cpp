@@ -73,9 +73,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (const cublasStatus_t status =
             check_problem(*desc, *a_layout, *b_layout, *c_layout, *d_layout, &p))
       return status;
-    if (c == d &&
-        (c_layout->ld != d_layout->ld || c_layout->batch_stride != d_layout->batch_stride))
-      return CUBLAS_STATUS_INVALID_VALUE;
+    if (c == d && c_layout->ld != d_layout->ld) return CUBLAS_STATUS_INVALID_VALUE;
     if (p.has_bias() && p.desc.bias == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_bytes > 0 && (workspace == nullptr || !aligned(workspace, workspace_alignment)))
       return CUBLAS_STATUS_INVALID_VALUE;
@@ -96,15 +94,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       if (real < needed_alignment) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (p.has_bias() && !aligned(p.desc.bias, element_bytes(p.bias_type)))
       return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (chosen.id == options().refuse_algo || matches(options().refuse_at_run, chosen))
-      return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (matches(options().refuse_at_run, chosen)) return CUBLAS_STATUS_NOT_SUPPORTED;
 
     const cudaStream_t stream = resolve(stream_handle);
     if (stream == nullptr || stream->device->id != handle->device)
       return CUBLAS_STATUS_INVALID_VALUE;
     if (check_legacy(stream) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
     const LtScalars scalars{read_scalar(alpha, p.desc.scale), read_scalar(beta, p.desc.scale)};
-    const bool corrupt = chosen.id == options().corrupt_algo || matches(options().corrupt, chosen);
+    const bool corrupt = matches(options().corrupt, chosen);
     const cudaError_t error = enqueue(stream, [p, chosen, scalars, a, b, c, d, corrupt, workspace,
                                                needed_workspace, device = handle->device] {
       const auto bias_bytes =

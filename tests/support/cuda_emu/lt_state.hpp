@@ -23,14 +23,10 @@ struct cublasLtContext {
 struct cublasLtMatmulDescOpaque_t {
   std::int32_t compute = 0;
   std::int32_t scale = 0;
-  std::int32_t pointer_mode = CUBLASLT_POINTER_MODE_HOST;
-  std::int32_t transa = CUBLAS_OP_N, transb = CUBLAS_OP_N, transc = CUBLAS_OP_N;
-  std::int32_t fill_mode = CUBLAS_FILL_MODE_FULL;
+  std::int32_t transa = CUBLAS_OP_N, transb = CUBLAS_OP_N;
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
   std::int32_t bias_type = -1;
-  std::int32_t sm_count = 0;
-  std::int8_t fast_accumulation = 0;
 };
 
 struct cublasLtMatrixLayoutOpaque_t {
@@ -38,17 +34,12 @@ struct cublasLtMatrixLayoutOpaque_t {
   std::int32_t order = CUBLASLT_ORDER_COL;
   std::uint64_t rows = 0, cols = 0;
   std::int64_t ld = 0;
-  std::int32_t batch_count = 1;
-  std::int64_t batch_stride = 0;
 };
 
 struct cublasLtMatmulPreferenceOpaque_t {
-  std::uint32_t search_mode = CUBLASLT_SEARCH_BEST_FIT;
   std::uint64_t workspace_bytes = 0;
   std::uint32_t reduction_mask = CUBLASLT_REDUCTION_SCHEME_MASK;
   std::uint32_t alignment[4] = {256, 256, 256, 256};
-  float max_waves = 0.0f;
-  std::uint64_t impl_mask = ~std::uint64_t{0};
 };
 
 }  // namespace names
@@ -121,7 +112,7 @@ cublasStatus_t check_problem(const cublasLtMatmulDescOpaque_t& desc,
                              const cublasLtMatrixLayoutOpaque_t& b,
                              const cublasLtMatrixLayoutOpaque_t& c,
                              const cublasLtMatrixLayoutOpaque_t& d, LtProblem* problem);
-/// The number of bytes from the first to the last element of all matrices of the batch.
+/// The number of bytes from the first to the last element of a matrix.
 std::size_t extent_bytes(const cublasLtMatrixLayoutOpaque_t& layout);
 
 // Functions of lt_algo.cpp.

@@ -39,8 +39,8 @@ void allow(const Allocation& a, bool allowed) {
 bool allowed_now(const Allocation& a) {
   const State& s = state();
   if (!of_device(a)) return true;
-  if (a.state == MemoryState::pending || a.state == MemoryState::freed) return false;
-  return s.on_device ? a.device == s.touchable_device : !s.options.guard_host_access;
+  if (a.state == MemoryState::pending) return false;
+  return s.on_device && a.device == s.touchable_device;
 }
 
 }  // namespace
@@ -100,13 +100,7 @@ cudaError_t allocate(void** pointer, std::size_t bytes, cudaMemoryType type, Mem
   a.type = type;
   a.device = device.id;
   a.state = at_first;
-  if (on_device) {
-    device.used_bytes += bytes;
-    std::size_t all = 0;
-    for (const Device& d : s.devices)
-      all += d.used_bytes;
-    if (all > s.peak_device_bytes) s.peak_device_bytes = all;
-  }
+  if (on_device) device.used_bytes += bytes;
   if (!allowed_now(a)) allow(a, false);
   s.memory.emplace(reinterpret_cast<std::uintptr_t>(memory), a);
   *pointer = memory;
@@ -132,17 +126,12 @@ void free_all_memory() {
     release_allocation(state().memory.begin()->second.base);
 }
 
-GraphBody::~GraphBody() {
-  for (void* base : memory)
-    release_allocation(base);
-}
-
 namespace {
 
 cudaError_t free_now(void* pointer, bool host) {
   if (pointer == nullptr) return cudaSuccess;
   Allocation* a = find_allocation(pointer);
-  if (a == nullptr || a->base != pointer || a->free_called || a->of_graph ||
+  if (a == nullptr || a->base != pointer || a->free_called ||
       (a->type == cudaMemoryTypeHost) != host)
     return cudaErrorInvalidValue;
   // Waits for all work of the device before it frees, as cudaFree does.
@@ -155,19 +144,14 @@ cudaError_t free_now(void* pointer, bool host) {
 cudaError_t malloc_async(void** pointer, std::size_t bytes, cudaStream_t handle) {
   const cudaStream_t stream = resolve(handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-  if (!options().memory_pools) return cudaErrorNotSupported;
+  // The library never allocates in a capture, so memory of graphs is not emulated.
+  if (!options().memory_pools || stream->capture != nullptr) return cudaErrorNotSupported;
   if (const cudaError_t error = check_legacy(stream)) return error;
   const int caller = current_device();
   current_device() = stream->device->id;
   const cudaError_t error = allocate(pointer, bytes, cudaMemoryTypeDevice, MemoryState::pending);
   current_device() = caller;
   if (error != cudaSuccess || *pointer == nullptr) return error;
-  if (stream->capture != nullptr) {
-    // The address belongs to the graph; the memory can be used between the graph's allocation and
-    // its free.
-    find_allocation(*pointer)->of_graph = true;
-    stream->capture->body->memory.push_back(*pointer);
-  }
   return enqueue(stream, [base = *pointer] {
     Allocation* a = find_allocation(base);
     if (a == nullptr) return cudaSuccess;
@@ -215,14 +199,7 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t handle) {
     if (const cudaError_t error = check_legacy(stream)) return error;
     a->free_called = true;
     return enqueue(stream, [pointer] {
-      Allocation* freed = find_allocation(pointer);
-      if (freed == nullptr) return cudaSuccess;
-      if (freed->of_graph) {
-        freed->state = MemoryState::freed;
-        allow(*freed, false);
-      } else {
-        release_allocation(pointer);
-      }
+      release_allocation(pointer);
       return cudaSuccess;
     });
   });

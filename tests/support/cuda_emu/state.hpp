@@ -47,8 +47,7 @@ using OperationPtr = std::shared_ptr<Operation>;
 
 enum class MemoryState {
   pending,  ///< allocated by cudaMallocAsync; its stream has not reached that operation yet
-  live,
-  freed  ///< cudaFreeAsync was called; the memory may still be in use
+  live
 };
 
 struct Allocation {
@@ -58,7 +57,6 @@ struct Allocation {
   int device = 0;
   MemoryState state = MemoryState::live;
   bool free_called = false;
-  bool of_graph = false;  ///< allocated in a capture: freed with the graph, not by an operation
 };
 
 struct GraphOperation {
@@ -70,9 +68,7 @@ struct GraphOperation {
 /// The data that a graph owns, shared with the executable graphs made of it.
 struct GraphBody {
   std::vector<GraphOperation> operations;
-  std::vector<void*> memory;
   int device = 0;
-  ~GraphBody();
 };
 
 struct Capture {
@@ -82,7 +78,6 @@ struct Capture {
   std::thread::id thread;
   bool invalid = false;
   bool ended = false;
-  unsigned long long id = 0;
   std::vector<cudaStream_t> streams;
 };
 using CapturePtr = std::shared_ptr<Capture>;
@@ -90,7 +85,6 @@ using CapturePtr = std::shared_ptr<Capture>;
 struct Device {
   int id = 0;
   cudaStream_t legacy = nullptr;
-  std::map<std::thread::id, cudaStream_t> per_thread;
   std::vector<cudaStream_t> streams;  ///< streams, including destroyed ones that still have work
   cudaError_t sticky = cudaSuccess;
   std::size_t used_bytes = 0;
@@ -110,7 +104,6 @@ struct State {
   std::map<std::string, std::size_t> calls;
   std::vector<LaunchRecord> launches;
   std::string fault;
-  std::size_t peak_device_bytes = 0;
   std::uint64_t random = 1;
   std::uint64_t drains = 0;
   unsigned long long last_id = 0;

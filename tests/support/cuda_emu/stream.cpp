@@ -126,11 +126,6 @@ cudaStream_t resolve(cudaStream_t stream) {
     if (device.legacy == nullptr) device.legacy = add_stream(device, cudaStreamDefault);
     return device.legacy;
   }
-  if (stream == cudaStreamPerThread) {
-    cudaStream_t& mine = device.per_thread[std::this_thread::get_id()];
-    if (mine == nullptr) mine = add_stream(device, cudaStreamDefault);
-    return mine;
-  }
   if (s.streams.count(stream) == 0) return nullptr;
   return stream;
 }
@@ -250,7 +245,6 @@ void delete_streams() {
     for (const cudaStream_t stream : device.streams)
       delete stream;
     device.streams.clear();
-    device.per_thread.clear();
     device.legacy = nullptr;
   }
   state().streams.clear();
@@ -265,10 +259,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     state().streams.insert(*stream);
     return cudaSuccess;
   });
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {

@@ -9,11 +9,6 @@
 #include "cuda_runtime_api.h"
 #include "library_types.h"
 
-#define CUBLAS_VER_MAJOR 13
-#define CUBLAS_VER_MINOR 1
-#define CUBLAS_VER_PATCH 0
-#define CUBLAS_VERSION (CUBLAS_VER_MAJOR * 10000 + CUBLAS_VER_MINOR * 100 + CUBLAS_VER_PATCH)
-
 namespace switchback_cuda_emu::names {
 
 enum cublasStatus_t : int {
@@ -22,28 +17,17 @@ enum cublasStatus_t : int {
   CUBLAS_STATUS_ALLOC_FAILED = 3,
   CUBLAS_STATUS_INVALID_VALUE = 7,
   CUBLAS_STATUS_ARCH_MISMATCH = 8,
-  CUBLAS_STATUS_MAPPING_ERROR = 11,
   CUBLAS_STATUS_EXECUTION_FAILED = 13,
   CUBLAS_STATUS_INTERNAL_ERROR = 14,
   CUBLAS_STATUS_NOT_SUPPORTED = 15,
-  CUBLAS_STATUS_LICENSE_ERROR = 16,
 };
 
 enum cublasOperation_t : int { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1, CUBLAS_OP_C = 2 };
-enum cublasFillMode_t : int { CUBLAS_FILL_MODE_FULL = 2 };
 
 enum cublasComputeType_t : int {
   CUBLAS_COMPUTE_32F = 68,
-  CUBLAS_COMPUTE_32F_PEDANTIC = 69,
   CUBLAS_COMPUTE_32I = 72,
-  CUBLAS_COMPUTE_32I_PEDANTIC = 73,
-  CUBLAS_COMPUTE_32F_FAST_16F = 74,
-  CUBLAS_COMPUTE_32F_FAST_16BF = 75,
   CUBLAS_COMPUTE_32F_FAST_TF32 = 77,
-};
-
-enum cublasLtPointerMode_t : int {
-  CUBLASLT_POINTER_MODE_HOST = 0,
 };
 
 enum cublasLtOrder_t : int {
@@ -66,10 +50,6 @@ enum cublasLtMatmulDescAttributes_t : int {
 enum cublasLtEpilogue_t : int {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
   CUBLASLT_EPILOGUE_BIAS = 4,
-};
-
-enum cublasLtMatmulSearch_t : int {
-  CUBLASLT_SEARCH_BEST_FIT = 0,
 };
 
 enum cublasLtReductionScheme_t : int {
@@ -164,7 +144,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes);
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
                                           std::uint64_t rows, std::uint64_t cols, std::int64_t ld);
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,

@@ -35,33 +35,28 @@ struct Options {
   bool deferred = true;  ///< queued work waits for a synchronization; false: it runs at once
   /// Seeds the random order of streams, blocks and threads; 0: the natural order.
   std::uint64_t schedule_seed = 1;
-  bool guard_host_access = true;  ///< AddressSanitizer reports host code that touches device memory
 
   // Injected failures. A negative number means no failure.
   std::int64_t fail_allocation_after = -1;  ///< this many allocations succeed, all later ones fail
   std::int64_t fail_call_after = -1;        ///< this many API calls succeed, the next one fails
   cudaError_t fail_call_error = cudaErrorUnknown;
   /// fail_call_after counts only calls of this function; empty: calls of all functions.
-  std::string fail_call_name;
+  std::string fail_call_name = {};
 
   // cuBLASLt.
   /// The version of cuBLASLt. An algorithm of one version is invalid in another.
   std::size_t cublaslt_version = 130100;
-  std::string cublaslt_missing_function;  ///< the library lacks the function of this name
+  std::string cublaslt_missing_function = {};  ///< the library lacks the function of this name
   bool cublaslt_missing = false;
   /// Algorithms that the heuristic returns have state that no attribute shows.
   bool hidden_attributes = false;
   bool refuse_rows_up_to_16 = false;  ///< refuse int8 products with at most 16 columns of D
-  /// The algorithm with this id passes every check, but cublasLtMatmul refuses it.
-  int refuse_algo = -1;
-  /// The algorithm with this id computes one wrong element.
-  int corrupt_algo = -1;
   /// cublasLtMatmulAlgoCheck and the heuristic refuse matching algorithms.
-  AlgoPattern refuse_at_check;
+  AlgoPattern refuse_at_check = {};
   /// Matching algorithms pass every check, but cublasLtMatmul refuses them.
-  AlgoPattern refuse_at_run;
+  AlgoPattern refuse_at_run = {};
   /// Matching algorithms compute one wrong element.
-  AlgoPattern corrupt;
+  AlgoPattern corrupt = {};
 };
 
 /// The present options of the emulated device. One thread sets them, between synchronizations.
@@ -81,12 +76,9 @@ bool has_context(int device);
 struct Usage {
   std::size_t allocations = 0;   ///< allocations of all kinds that are not freed
   std::size_t device_bytes = 0;  ///< device memory allocated now, on all devices
-  std::size_t peak_device_bytes = 0;
-  std::size_t streams = 0;  ///< streams created and not yet destroyed
+  std::size_t streams = 0;       ///< streams created and not yet destroyed
   std::size_t events = 0;
-  std::size_t graphs = 0;           ///< graphs and executable graphs
   std::size_t library_handles = 0;  ///< cuBLASLt handles, descriptors, layouts, preferences
-  std::size_t queued = 0;           ///< operations that have not run yet
 };
 Usage usage();
 

@@ -16,7 +16,6 @@
 #define __device__
 #define __host__
 #define __constant__
-#define __managed__
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
@@ -50,20 +49,16 @@ struct Site {
   int line;
 };
 
-enum class BlockVote { none, any, all, count };
-enum class WarpVote { none, ballot, shuffle, max, min, add, all_or, all_and };
+enum class WarpVote { none, ballot, shuffle, max };
 
-/// Waits for every thread of the block. Returns the result of the vote over all threads'
-/// predicates.
-int block_barrier(BlockVote vote, int predicate, Site site);
+/// Waits for every thread of the block. Returns whether any thread's predicate is not zero.
+bool block_barrier(int predicate, Site site);
 /// Waits for every lane of `mask`. Returns this lane's result of the vote or shuffle. `source` (for
 /// shuffles): the lane whose value this lane reads.
 std::uint64_t warp_collective(WarpVote vote, unsigned mask, std::uint64_t value, int source,
                               Site site);
-/// lane_id(): the index of this thread in its warp. warp_lanes(): a mask of the lanes that its warp
-/// has.
+/// The index of this thread in its warp.
 int lane_id();
-unsigned warp_lanes();
 /// Lets other threads of the block run.
 void yield_thread();
 /// Waits for every thread of all blocks of a cooperative launch.
@@ -116,16 +111,14 @@ inline constexpr int warpSize = 32;
 #define SWITCHBACK_CUDA_EMU_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 inline void __syncthreads(SWITCHBACK_CUDA_EMU_SITE) {
-  block_barrier(BlockVote::none, 0, {"__syncthreads", file, line});
+  block_barrier(0, {"__syncthreads", file, line});
 }
 inline int __syncthreads_or(int predicate, SWITCHBACK_CUDA_EMU_SITE) {
-  return block_barrier(BlockVote::any, predicate, {"__syncthreads_or", file, line});
+  return block_barrier(predicate, {"__syncthreads_or", file, line}) ? 1 : 0;
 }
+// CUTLASS's headers name this function.
 inline int __syncthreads_and(int predicate, SWITCHBACK_CUDA_EMU_SITE) {
-  return block_barrier(BlockVote::all, predicate, {"__syncthreads_and", file, line});
-}
-inline int __syncthreads_count(int predicate, SWITCHBACK_CUDA_EMU_SITE) {
-  return block_barrier(BlockVote::count, predicate, {"__syncthreads_count", file, line});
+  return block_barrier(predicate == 0 ? 1 : 0, {"__syncthreads_and", file, line}) ? 0 : 1;
 }
 
 inline void __syncwarp(unsigned mask = 0xffffffffu, SWITCHBACK_CUDA_EMU_SITE) {
@@ -141,31 +134,10 @@ inline int __any_sync(unsigned mask, int predicate, SWITCHBACK_CUDA_EMU_SITE) {
              ? 1
              : 0;
 }
-inline int __all_sync(unsigned mask, int predicate, SWITCHBACK_CUDA_EMU_SITE) {
-  return warp_collective(WarpVote::ballot, mask, predicate != 0 ? 1 : 0, 0,
-                         {"__all_sync", file, line}) == mask
-             ? 1
-             : 0;
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value, SWITCHBACK_CUDA_EMU_SITE) {
+  return static_cast<unsigned>(
+      warp_collective(WarpVote::max, mask, value, 0, {"__reduce_max_sync", file, line}));
 }
-/// All lanes that the warp has: the emulation has no independent thread scheduling.
-inline unsigned __activemask() {
-  return warp_lanes();
-}
-
-#define SWITCHBACK_CUDA_EMU_REDUCE(name, vote, type)                                             \
-  inline type name(unsigned mask, type value, SWITCHBACK_CUDA_EMU_SITE) {                        \
-    return static_cast<type>(                                                                    \
-        warp_collective(vote, mask, static_cast<std::uint64_t>(value), 0, {#name, file, line})); \
-  }
-SWITCHBACK_CUDA_EMU_REDUCE(__reduce_max_sync, WarpVote::max, unsigned)
-SWITCHBACK_CUDA_EMU_REDUCE(__reduce_min_sync, WarpVote::min, unsigned)
-SWITCHBACK_CUDA_EMU_REDUCE(__reduce_add_sync, WarpVote::add, unsigned)
-SWITCHBACK_CUDA_EMU_REDUCE(__reduce_or_sync, WarpVote::all_or, unsigned)
-SWITCHBACK_CUDA_EMU_REDUCE(__reduce_and_sync, WarpVote::all_and, unsigned)
-SWITCHBACK_CUDA_EMU_REDUCE(__reduce_max_sync, WarpVote::max, int)
-SWITCHBACK_CUDA_EMU_REDUCE(__reduce_min_sync, WarpVote::min, int)
-SWITCHBACK_CUDA_EMU_REDUCE(__reduce_add_sync, WarpVote::add, int)
-#undef SWITCHBACK_CUDA_EMU_REDUCE
 
 }  // namespace names
 
@@ -203,13 +175,6 @@ T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
   return shuffle(mask, value, reachable ? lane + static_cast<int>(delta) : lane,
                  {"__shfl_down_sync", file, line});
 }
-template <class T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, SWITCHBACK_CUDA_EMU_SITE) {
-  const int lane = lane_id();
-  const bool reachable = (lane & (width - 1)) >= static_cast<int>(delta);
-  return shuffle(mask, value, reachable ? lane - static_cast<int>(delta) : lane,
-                 {"__shfl_up_sync", file, line});
-}
 #undef SWITCHBACK_CUDA_EMU_SITE
 
 inline void __nanosleep(unsigned) {
@@ -218,7 +183,6 @@ inline void __nanosleep(unsigned) {
 [[noreturn]] inline void __trap() {
   trap("__trap");
 }
-inline void __brkpt() {}
 
 }  // namespace names
 }  // namespace switchback_cuda_emu
