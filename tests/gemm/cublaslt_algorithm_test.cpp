@@ -40,27 +40,19 @@ void expect_round_trip(const CublasLtAlgorithm& algorithm) {
 }
 
 TEST(CublasLtAlgorithm, WordsRoundTrip) {
-  Random random(1);
-  for (int i = 0; i < 2000; ++i)
-    expect_round_trip(random_algorithm(random));
   expect_round_trip({});
   CublasLtAlgorithm largest;
-  for (const CublasLtAttribute& a : cublaslt_attributes())
-    largest.*a.value = a.most;
-  expect_round_trip(largest);
   // Sets each attribute alone, to see that no two attributes share a bit.
   for (const CublasLtAttribute& a : cublaslt_attributes()) {
     CublasLtAlgorithm one;
-    one.*a.value = a.most;
+    one.*a.value = largest.*a.value = a.most;
     expect_round_trip(one);
   }
-}
-
-TEST(CublasLtAlgorithm, NoneIsZeros) {
+  expect_round_trip(largest);
   EXPECT_EQ(pack(std::nullopt), (CublasLtWords{0, 0}));
-  std::optional<CublasLtAlgorithm> back = CublasLtAlgorithm{};
-  EXPECT_TRUE(unpack({0, 0}, back));
-  EXPECT_FALSE(back.has_value());
+  std::optional<CublasLtAlgorithm> none = CublasLtAlgorithm{};
+  EXPECT_TRUE(unpack({0, 0}, none));
+  EXPECT_FALSE(none.has_value());
 }
 
 TEST(CublasLtAlgorithm, OutOfRangeIsNamedAndNotStored) {
@@ -104,17 +96,9 @@ TEST(CublasLtAlgorithm, AnyWordsAreUnderstoodOrRefused) {
   }
 }
 
-TEST(CublasLtAlgorithm, DescriptionsNameEveryAttribute) {
-  CublasLtAlgorithm algorithm;
-  algorithm.id = 21;
-  algorithm.tile = 20;
-  algorithm.stages = 15;
-  EXPECT_EQ(describe(algorithm),
-            "id=21 tile=20 stages=15 split_k=1 reduction=0 swizzle=0 custom=0 inner_shape=0 "
-            "cluster_shape=0");
-}
-
 TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
+  EXPECT_EQ(to_words({}), (CublasLtChoiceWords{0, 0, 0}));
+  EXPECT_EQ(workspace_bytes({}), default_workspace_mib << 20);
   const Context context(cpu_options());
   Random random(3);
   for (int i = 0; i < 500; ++i) {
@@ -137,13 +121,6 @@ TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
     EXPECT_TRUE(floating::from_choice(floating::to_choice(config), back));
     EXPECT_EQ(back, config);
   }
-}
-
-TEST(CublasLtChoice, ZerosLeaveAllToTheLibrary) {
-  EXPECT_EQ(from_words({0, 0, 0}), CublasLtChoice{});
-  EXPECT_EQ(to_words({}), (CublasLtChoiceWords{0, 0, 0}));
-  EXPECT_EQ(describe(CublasLtChoice{}), "");
-  EXPECT_EQ(workspace_bytes({}), default_workspace_mib << 20);
 }
 
 TEST(CublasLtChoice, WhatNoVersionStoresIsRefused) {

@@ -177,7 +177,11 @@ TEST(GemmStandardConfig, QueriesTellProblemsApart) {
       EXPECT_FALSE(queries[i] == queries[j]) << i << "," << j;
 }
 
-TEST(GemmStandardConfig, UnknownChoicesFallBackToTheDefault) {
+// Numbers that are no configuration, and one that its engine refuses: the reference engine does not
+// support pack_b.
+TEST(GemmStandardConfig, ChoicesThatCannotRunFallBackToTheDefault) {
+  std::vector<ConfigChoice> choices = {
+      floating::to_choice({floating::EngineId::reference, true, 0})};
   for (const std::int64_t engine : {-1, 6, 99})
     for (const std::int64_t pack : {0, 2}) {
       ConfigChoice choice;
@@ -185,31 +189,20 @@ TEST(GemmStandardConfig, UnknownChoicesFallBackToTheDefault) {
       choice.words[1] = pack;
       floating::Config config;
       EXPECT_FALSE(floating::from_choice(choice, config));
-      Context context(test::device_options());
-      const auto source = std::make_shared<FixedChoice>(choice);
-      context.set_config_source(source);
-      test::Random random(1);
-      test::Case c;
-      c.shape = {4, 5, 6};
-      test::Trial trial(c, random);
-      auto d = trial.run(context);
-      EXPECT_TRUE(trial.close(d));
-      EXPECT_EQ(source->asked(), 1);
+      choices.push_back(choice);
     }
-}
-
-// A configuration that its engine refuses does not run: the reference engine does not support
-// pack_b.
-TEST(GemmStandardConfig, RefusedChoicesFallBackToTheDefault) {
   Context context(test::device_options());
-  context.set_config_source(
-      std::make_shared<FixedChoice>(floating::to_choice({floating::EngineId::reference, true, 0})));
-  test::Random random(2);
-  test::Case c;
-  c.shape = {4, 5, 6};
-  test::Trial trial(c, random);
-  auto d = trial.run(context);
-  EXPECT_TRUE(trial.close(d));
+  test::Random random(1);
+  for (const ConfigChoice& choice : choices) {
+    const auto source = std::make_shared<FixedChoice>(choice);
+    context.set_config_source(source);
+    test::Case c;
+    c.shape = {4, 5, 6};
+    test::Trial trial(c, random);
+    auto d = trial.run(context);
+    EXPECT_TRUE(trial.close(d));
+    EXPECT_EQ(source->asked(), 1);
+  }
 }
 
 TEST(LibraryVersions, NameWhatIsBuiltIn) {

@@ -64,6 +64,14 @@ struct Case {
   DType bias_dtype = DType::f32;
   Layout a = {}, b = {}, d = {};
 
+  /// Sets what the lowest four bits of `flags` say.
+  void set_flags(int flags) {
+    transpose_a = (flags & 1) != 0;
+    transpose_b = (flags & 2) != 0;
+    accumulate = (flags & 4) != 0;
+    bias = (flags & 8) != 0;
+  }
+
   [[nodiscard]] std::string text() const {
     return std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" + std::to_string(shape.k) +
            (transpose_a ? " T" : " N") + (transpose_b ? "T " : "N ") +

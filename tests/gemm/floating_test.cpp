@@ -60,10 +60,7 @@ TEST(GemmStandard, EveryConfigurationMatchesF64) {
             c.shape = shape;
             c.input = types.input;
             c.output = types.output;
-            c.transpose_a = (flags & 1) != 0;
-            c.transpose_b = (flags & 2) != 0;
-            c.accumulate = (flags & 4) != 0;
-            c.bias = (flags & 8) != 0;
+            c.set_flags(flags);
             c.bias_dtype = all_types[turn % 5].input;
             c.a = layouts[turn % 6];
             c.b = layouts[turn / 6 % 6];
@@ -140,10 +137,7 @@ TEST(GemmStandard, EmptyDimensions) {
           c.shape = shape;
           c.input = types.input;
           c.output = types.output;
-          c.transpose_a = (flags & 1) != 0;
-          c.transpose_b = (flags & 2) != 0;
-          c.accumulate = (flags & 4) != 0;
-          c.bias = (flags & 8) != 0;
+          c.set_flags(flags);
           c.d = {3, 0};
           Trial trial(c, random);
           FloatMatrix d = trial.run(context);

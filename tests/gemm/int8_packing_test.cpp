@@ -37,34 +37,28 @@ TEST(Int8Packing, BlocksOfRowsAndOfColumns) {
         SCOPED_TRACE(describe(options) + " " + engine + " " + std::to_string(n) + "x" +
                      std::to_string(k));
         constexpr std::int64_t groups = 2;
-        Matrix<std::int8_t> b(groups * n, k);
+        const Matrix<std::int8_t> b = random_codes(groups * n, k, random);
         Matrix<std::int8_t> b_t(groups * k, n);
-        fill_codes(b, random);
         for (std::int64_t g = 0; g < groups; ++g)
           for (std::int64_t i = 0; i < n; ++i)
             for (std::int64_t j = 0; j < k; ++j)
               b_t.set(g * k + j, i, b.get(g * n + i, j));
-        Matrix<std::int8_t> a(19, k);
-        fill_codes(a, random);
-        GroupedGemmArgs args;
-        Matrix<std::int8_t> a_twice(2 * a.rows(), k);
-        for (std::int64_t r = 0; r < a_twice.rows(); ++r)
-          for (std::int64_t c = 0; c < k; ++c)
-            a_twice.set(r, c, a.get(r % a.rows(), c));
-        const std::int32_t ends[] = {static_cast<std::int32_t>(a.rows()),
-                                     static_cast<std::int32_t>(2 * a.rows())};
-        const auto product = [&](const PackedWeight& packed, Matrix<std::int32_t>& d) {
+        const Matrix<std::int8_t> a = random_codes(2 * 19, k, random);
+        const std::int32_t ends[] = {19, 38};
+        const auto product = [&](const PackedWeight& packed) {
+          Matrix<std::int32_t> d(a.rows(), n);
+          GroupedGemmArgs args;
           args.groups = Groups::packed(ends);
-          args.a = a_twice.view();
+          args.a = a.view();
           args.packed_b = &packed;
           args.d = d.view();
           args.engine = engine;
           grouped_gemm(context, args);
+          return d;
         };
         PackedWeight whole;
         pack_weights(context, b.view(), groups, whole, engine);
-        Matrix<std::int32_t> want(a_twice.rows(), n);
-        product(whole, want);
+        const Matrix<std::int32_t> want = product(whole);
         const auto in_blocks = [&](BlockPacker::Blocks kind, gemm_int8::Stores stores,
                                    std::int64_t rows, std::int64_t cols) {
           BlockPacker packer(kind, stores);
@@ -77,9 +71,7 @@ TEST(Int8Packing, BlocksOfRowsAndOfColumns) {
             hand_over(packer, g, {all.data + g * height * all.stride, height, all.cols, all.stride},
                       rows, cols);
           }
-          Matrix<std::int32_t> got(a_twice.rows(), n);
-          product(packed, got);
-          EXPECT_TRUE(same(got, want)) << (transposed ? "columns" : "rows");
+          EXPECT_TRUE(same(product(packed), want)) << (transposed ? "columns" : "rows");
         };
         for (const auto& [rows, cols] : {std::pair{16, 64}, {32, 256}, {1024, 1024}})
           for (const auto kind : {BlockPacker::Blocks::of_b, BlockPacker::Blocks::of_b_transposed})

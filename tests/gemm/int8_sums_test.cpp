@@ -12,10 +12,6 @@
 namespace switchback::test {
 namespace {
 
-struct Shape {
-  std::int64_t m, n, k;
-};
-
 // Runs f(context, engine) for each engine of each Context.
 template <class F>
 void for_engines(F&& f) {
@@ -38,13 +34,24 @@ Matrix<std::int32_t> reference_sums(const Matrix<std::int8_t>& a, const Matrix<s
   return d;
 }
 
+void expect_reference_sums(const Matrix<std::int8_t>& a, const Matrix<std::int8_t>& b,
+                           Layout layout = {}) {
+  const Matrix<std::int32_t> want = reference_sums(a, b);
+  for_engines([&](Context& context, const std::string& engine) {
+    for (const Give give : {Give::plain, Give::packed}) {
+      Matrix<std::int32_t> d(a.rows(), b.rows(), layout);
+      multiply(context, a, b, d, engine, give);
+      EXPECT_TRUE(same(d, want));
+      EXPECT_TRUE(d.guards_intact());
+    }
+  });
+}
+
 // Compares the reference engine with the definition, computed in 64 bits.
 TEST(Int8Sums, TheReferenceIsTheDefinition) {
   Random random(2);
-  Matrix<std::int8_t> a(5, 37);
-  Matrix<std::int8_t> b(7, 37);
-  fill_codes(a, random);
-  fill_codes(b, random);
+  const Matrix<std::int8_t> a = random_codes(5, 37, random);
+  const Matrix<std::int8_t> b = random_codes(7, 37, random);
   const Matrix<std::int32_t> d = reference_sums(a, b);
   for (std::int64_t i = 0; i < 5; ++i)
     for (std::int64_t j = 0; j < 7; ++j) {
@@ -67,105 +74,41 @@ TEST(Int8Sums, EveryTileEdge) {
   for (const std::int64_t k :
        {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257})
     shapes.push_back({5, 66, k});
-  for (const std::int64_t m : {15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 97}) {
-    shapes.push_back({m, 65, 67});
-    shapes.push_back({m, 33, 192});
-  }
+  for (const std::int64_t m :
+       {15, 16, 17, 23, 24, 25, 31, 32, 33, 36, 37, 47, 48, 49, 63, 64, 65, 97})
+    for (const Shape& s : {Shape{m, 65, 67}, {m, 33, 192}})
+      shapes.push_back(s);
   for (const std::int64_t k : {63, 64, 65, 129, 191, 257})
     shapes.push_back({40, 50, k});
+  // Up to 24 rows, two tiles of AVX-512 kernels share pieces of 512 codes.
+  for (const std::int64_t k : {511, 512, 513, 1027})
+    for (const std::int64_t m : {2, 12, 13, 24})
+      shapes.push_back({m, 65, k});
+  for (const std::int64_t n : {31, 32, 33, 64, 96, 127, 128, 129, 160})
+    shapes.push_back({17, n, 530});
   shapes.push_back({1, 1, 1});
   shapes.push_back({193, 70, 9});
   shapes.push_back({130, 33, 19001});  // by default this K is split if rows of A fill the L2 cache
   for (const Shape& s : shapes) {
     SCOPED_TRACE(::testing::Message() << "m=" << s.m << " n=" << s.n << " k=" << s.k);
-    Matrix<std::int8_t> a(s.m, s.k);
-    Matrix<std::int8_t> b(s.n, s.k);
-    fill_codes(a, random);
-    fill_codes(b, random);
-    const Matrix<std::int32_t> want = reference_sums(a, b);
-    for_engines([&](Context& context, const std::string& engine) {
-      for (const Give give : {Give::plain, Give::packed}) {
-        Matrix<std::int32_t> d(s.m, s.n);
-        multiply(context, a, b, d, engine, give);
-        EXPECT_TRUE(same(d, want));
-        EXPECT_TRUE(d.guards_intact());
-      }
-    });
+    expect_reference_sums(random_codes(s.m, s.k, random), random_codes(s.n, s.k, random));
   }
 }
 
 TEST(Int8Sums, StridesAndMisalignment) {
   Random random(4);
-  for (const std::int64_t misaligned : {1, 3}) {
-    Matrix<std::int8_t> a(13, 131, {5, misaligned});
-    Matrix<std::int8_t> b(77, 131, {3, misaligned});
-    fill_codes(a, random);
-    fill_codes(b, random);
-    const Matrix<std::int32_t> want = reference_sums(a, b);
-    for_engines([&](Context& context, const std::string& engine) {
-      for (const Give give : {Give::plain, Give::packed}) {
-        Matrix<std::int32_t> d(13, 77, {9, misaligned});
-        multiply(context, a, b, d, engine, give);
-        EXPECT_TRUE(same(d, want));
-        EXPECT_TRUE(d.guards_intact());
-      }
-    });
-  }
+  for (const std::int64_t misaligned : {1, 3})
+    expect_reference_sums(random_codes(13, 131, random, {5, misaligned}),
+                          random_codes(77, 131, random, {3, misaligned}), {9, misaligned});
 }
 
-// AVX-512 kernels have tiles of 1 to 12 rows. Two such tiles, with up to 24 rows, share pieces of
-// 512 codes. Rows that are a multiple of 2048 bytes apart are copied. AMX tiles have 1 to 16 rows.
+// Few rows that are a multiple of 2048 bytes apart are copied.
 TEST(Int8Sums, FewRows) {
   Random random(9);
-  std::vector<Shape> shapes;
-  for (const std::int64_t m :
-       {1, 2, 3, 6, 7, 11, 12, 13, 15, 16, 17, 23, 24, 25, 31, 32, 33, 36, 37})
-    shapes.push_back({m, 97, 95});
-  for (const std::int64_t k : {511, 512, 513, 1027, 2048})
+  for (const std::int64_t padding : {0, 3})
     for (const std::int64_t m : {2, 12, 13, 24})
-      shapes.push_back({m, 65, k});
-  for (const std::int64_t n : {31, 32, 33, 64, 96, 127, 128, 129, 160})
-    shapes.push_back({17, n, 530});
-  for (const Shape& s : shapes) {
-    SCOPED_TRACE(::testing::Message() << "m=" << s.m << " n=" << s.n << " k=" << s.k);
-    for (const std::int64_t padding : {0, 3}) {
-      if (padding != 0 && s.k % 2048 != 0) continue;
-      Matrix<std::int8_t> a(s.m, s.k, {padding, 0});
-      Matrix<std::int8_t> b(s.n, s.k);
-      fill_codes(a, random);
-      fill_codes(b, random);
-      const Matrix<std::int32_t> want = reference_sums(a, b);
-      for_engines([&](Context& context, const std::string& engine) {
-        if (engine == "reference") return;
-        Matrix<std::int32_t> d(s.m, s.n, {padding, 0});
-        multiply(context, a, b, d, engine, Give::packed);
-        EXPECT_TRUE(same(d, want));
-        EXPECT_TRUE(d.guards_intact());
-      });
-    }
-  }
-}
-
-// Every product is 127² or -127², up to the largest K whose sums are exact.
-TEST(Int8Sums, ExtremesUpToTheLargestK) {
-  if (under_thread_sanitizer) GTEST_SKIP() << "of values, not of threads";
-  for (const std::int64_t k : {std::int64_t{4096}, max_exact_k - 1, max_exact_k}) {
-    for (const int sign : {1, -1}) {
-      Matrix<std::int8_t> a(3, k);
-      Matrix<std::int8_t> b(18, k);
-      fill_constant(a, 127);
-      fill_constant(b, static_cast<std::int8_t>(sign * 127));
-      for_engines([&](Context& context, const std::string& engine) {
-        for (const Give give : {Give::plain, Give::packed}) {
-          Matrix<std::int32_t> d(3, 18);
-          multiply(context, a, b, d, engine, give);
-          for (std::int64_t i = 0; i < 3; ++i)
-            for (std::int64_t j = 0; j < 18; ++j)
-              ASSERT_EQ(d.get(i, j), sign * 127 * 127 * k) << i << "," << j;
-        }
-      });
-    }
-  }
+      expect_reference_sums(random_codes(m, 2048, random, {padding, 0}),
+                            random_codes(65, 2048, random), {padding, 0});
 }
 
 // The quantizer never makes the code −128, but the API accepts any code.
@@ -178,22 +121,7 @@ TEST(Int8Sums, CodesOfMinus128AreExact) {
       for (std::int64_t c = 0; c < 300; ++c)
         m->set(r, c,
                static_cast<std::int8_t>(random.below(3) == 0 ? -128 : random.below(256) - 128));
-  const Matrix<std::int32_t> want = reference_sums(a, b);
-  Matrix<std::int8_t> lowest_a(2, 1000);
-  Matrix<std::int8_t> lowest_b(3, 1000);
-  fill_constant(lowest_a, -128);
-  fill_constant(lowest_b, -128);
-  for_engines([&](Context& context, const std::string& engine) {
-    for (const Give give : {Give::plain, Give::packed}) {
-      Matrix<std::int32_t> d(9, 67);
-      multiply(context, a, b, d, engine, give);
-      EXPECT_TRUE(same(d, want));
-      Matrix<std::int32_t> lowest(2, 3);
-      multiply(context, lowest_a, lowest_b, lowest, engine, give);
-      EXPECT_EQ(lowest.get(0, 0), 128 * 128 * 1000);
-      EXPECT_EQ(lowest.get(1, 2), 128 * 128 * 1000);
-    }
-  });
+  expect_reference_sums(a, b);
 }
 
 // The largest sums that fit int32. Up to K = 131071 they are sums of -128 · -128; one more such
@@ -208,22 +136,23 @@ TEST(Int8Sums, ExactAtTheEdgesOfK) {
                         {max_exact_k_of_any_codes, -128, 127},
                         {max_exact_k_of_any_codes + 1, 127, 127},
                         {max_exact_k_of_any_codes + 1, -127, 127},
+                        {max_exact_k, 127, -127},
                         {max_exact_k, -127, -127}};
   static_assert(128 * 128 * max_exact_k_of_any_codes <= std::numeric_limits<std::int32_t>::max());
   static_assert(128 * 128 * (max_exact_k_of_any_codes + 1) >
                 std::numeric_limits<std::int32_t>::max());
   for (const Edge& edge : edges) {
     SCOPED_TRACE(::testing::Message() << edge.k << " times " << edge.a << " · " << edge.b);
-    Matrix<std::int8_t> a(2, edge.k);
-    Matrix<std::int8_t> b(3, edge.k);
+    Matrix<std::int8_t> a(3, edge.k);
+    Matrix<std::int8_t> b(18, edge.k);
     fill_constant(a, static_cast<std::int8_t>(edge.a));
     fill_constant(b, static_cast<std::int8_t>(edge.b));
     for_engines([&](Context& context, const std::string& engine) {
       for (const Give give : {Give::plain, Give::packed}) {
-        Matrix<std::int32_t> d(2, 3);
+        Matrix<std::int32_t> d(3, 18);
         multiply(context, a, b, d, engine, give);
-        for (std::int64_t i = 0; i < 2; ++i)
-          for (std::int64_t j = 0; j < 3; ++j)
+        for (std::int64_t i = 0; i < 3; ++i)
+          for (std::int64_t j = 0; j < 18; ++j)
             ASSERT_EQ(d.get(i, j), edge.a * edge.b * edge.k) << i << "," << j;
       }
     });
@@ -241,10 +170,8 @@ TEST(Int8Sums, EveryCandidateAndOddBlocksGiveTheSameSums) {
                 : std::vector<Shape>{{200, 530, 1100}, {3, 1000, 700}, {70, 129, 2049}};
   for (const Shape& s : shapes) {
     SCOPED_TRACE(::testing::Message() << "m=" << s.m << " n=" << s.n << " k=" << s.k);
-    Matrix<std::int8_t> a(s.m, s.k);
-    Matrix<std::int8_t> b(s.n, s.k);
-    fill_codes(a, random);
-    fill_codes(b, random);
+    const Matrix<std::int8_t> a = random_codes(s.m, s.k, random);
+    const Matrix<std::int8_t> b = random_codes(s.n, s.k, random);
     const Matrix<std::int32_t> want = reference_sums(a, b);
     for (const ContextOptions& options : all_contexts()) {
       // The instruction sets scalar and sse4 have only the reference engine.
@@ -287,10 +214,8 @@ TEST(Int8Sums, EveryCandidateAndOddBlocksGiveTheSameSums) {
 TEST(Int8Sums, AConfigurationThatCannotRunHereIsIgnored) {
   if (!on_cpu()) GTEST_SKIP() << "of instruction sets";
   Random random(7);
-  Matrix<std::int8_t> a(9, 80);
-  Matrix<std::int8_t> b(20, 80);
-  fill_codes(a, random);
-  fill_codes(b, random);
+  const Matrix<std::int8_t> a = random_codes(9, 80, random);
+  const Matrix<std::int8_t> b = random_codes(20, 80, random);
   const Matrix<std::int32_t> want = reference_sums(a, b);
   ContextOptions options;
   options.isa = "sse4";

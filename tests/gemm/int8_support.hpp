@@ -34,6 +34,19 @@ inline std::vector<std::string> available_engines(const Context& context) {
   return names;
 }
 
+/// The sizes of a product.
+struct Shape {
+  std::int64_t m, n, k;
+};
+
+/// A matrix of random codes.
+inline Matrix<std::int8_t> random_codes(std::int64_t rows, std::int64_t cols, Random& random,
+                                        Layout layout = {}) {
+  Matrix<std::int8_t> codes(rows, cols, layout);
+  fill_codes(codes, random);
+  return codes;
+}
+
 /// Whether B is given to the product as plain codes or as a PackedWeight.
 enum class Give { plain, packed };
 

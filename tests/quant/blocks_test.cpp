@@ -4,14 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "quant/backends.hpp"
-#include "quant/every_op.hpp"
 #include "quant/reference.hpp"
 #include "support/generators.hpp"
 #include "support/matrix.hpp"
@@ -21,51 +20,47 @@ namespace {
 
 using quant::Scales;
 
-// A sink that joins the blocks of codes that it gets to matrices.
+// A sink that writes the blocks of codes that it gets to where codes belong: `height` and `width`
+// are those of each matrix in x.
 class Collector final : public core::CodeSink {
  public:
-  Collector(std::int64_t rows, std::int64_t cols, std::int64_t matrices)
-      : rows_(rows),
-        cols_(cols),
-        codes(rows * matrices, cols),
-        taken_(count(rows, cols, matrices)) {}
+  Collector(MatrixView<std::int8_t> codes, std::int64_t height, std::int64_t width, bool transposed)
+      : codes_(codes),
+        height_(height),
+        width_(width),
+        transposed_(transposed),
+        taken_(static_cast<std::size_t>(codes.rows * codes.cols)) {}
 
   void take(const core::CodeBlock& block) const noexcept override {
     const auto fits = [](std::int64_t begin, std::int64_t size, std::int64_t step,
                          std::int64_t whole) {
       return begin % step == 0 && size > 0 && (size % step == 0 || begin + size == whole);
     };
-    if (!fits(block.row, block.codes.rows, core::CodeBlock::row_step, rows_) ||
-        !fits(block.col, block.codes.cols, core::CodeBlock::col_step, cols_)) {
-      ++misfits;
+    if (!fits(block.row, block.codes.rows, core::CodeBlock::row_step, height_) ||
+        !fits(block.col, block.codes.cols, core::CodeBlock::col_step, width_)) {
+      ++misfits_;
       return;
     }
     for (std::int64_t r = 0; r < block.codes.rows; ++r)
       for (std::int64_t c = 0; c < block.codes.cols; ++c) {
-        const std::int64_t row = block.matrix * rows_ + block.row + r;
-        taken_[static_cast<std::size_t>(row * cols_ + block.col + c)]++;
-        codes.view().data[row * codes.view().stride + block.col + c] =
-            block.codes.data[r * block.codes.stride + c];
+        const std::int64_t row = block.row + r;
+        const std::int64_t col = block.col + c;
+        const std::int64_t at = transposed_ ? (block.matrix * width_ + col) * height_ + row
+                                            : (block.matrix * height_ + row) * width_ + col;
+        taken_[static_cast<std::size_t>(at)]++;
+        codes_.data[at] = block.codes.data[r * block.codes.stride + c];
       }
   }
   [[nodiscard]] bool has_each_once() const {
-    bool once = misfits == 0;
-    for (const std::atomic<int>& times : taken_)
-      once = once && times == 1;
-    return once;
+    return misfits_ == 0 && std::all_of(taken_.begin(), taken_.end(),
+                                        [](const std::atomic<int>& times) { return times == 1; });
   }
 
  private:
-  static std::size_t count(std::int64_t rows, std::int64_t cols, std::int64_t matrices) {
-    return static_cast<std::size_t>(rows * cols * matrices);
-  }
-  std::int64_t rows_, cols_;
-
- public:
-  mutable std::atomic<int> misfits = 0;
-  mutable Matrix<std::int8_t> codes;
-
- private:
+  MatrixView<std::int8_t> codes_;
+  std::int64_t height_, width_;
+  bool transposed_;
+  mutable std::atomic<int> misfits_ = 0;
   mutable std::vector<std::atomic<int>> taken_;
 };
 
@@ -77,116 +72,80 @@ constexpr Wish wishes[] = {
     {Scales::none, Scales::per_column}, {Scales::global, Scales::none},
     {Scales::global, Scales::global},   {Scales::none, Scales::global}};
 
+// Quantizes each matrix by itself with the reference. It has one result per request: the reference
+// does not compute two results that share their scale.
 template <class T>
-void expect_codes_of_reference(Matrix<T>& x, std::int64_t matrices) {
+void quantize_one_by_one(const Matrix<T>& x, std::int64_t matrices, const quant::CodesOut& q,
+                         const quant::CodesOut& q_t) {
   const std::int64_t rows = x.rows() / matrices;
-  const std::int64_t cols = x.cols();
-  for (const Wish& wish : wishes) {
-    const auto scales = [&](Scales kind) {
-      return static_cast<std::size_t>(quant::scale_count(kind, rows, cols));
-    };
-    Matrix<std::int8_t> q(rows * matrices, cols);
-    Matrix<std::int8_t> q_t(cols * matrices, rows);
-    std::vector<float> absmax(scales(wish.q) * static_cast<std::size_t>(matrices));
-    std::vector<float> absmax_t(scales(wish.q_t) * static_cast<std::size_t>(matrices));
-    for (std::int64_t i = 0; i < matrices; ++i) {
-      const auto at = static_cast<std::size_t>(i);
+  for (const quant::CodesOut* all : {&q, &q_t})
+    for (std::int64_t i = 0; i < matrices && all->scales != Scales::none; ++i) {
       quant::Request one;
-      one.x = ConstAnyMatrix(x.view().data + i * rows * x.view().stride, dtype_of<T>, rows, cols,
-                             x.view().stride);
-      const auto part = [&](Matrix<std::int8_t>& codes, std::int64_t height, std::int64_t width) {
-        const MatrixView<std::int8_t> all = codes.view();
-        return MatrixView<std::int8_t>(all.data + i * height * all.stride, height, width,
-                                       all.stride);
-      };
-      // One result per request: the reference does not compute two results that share their scale.
-      if (wish.q != Scales::none) {
-        one.q = {wish.q, part(q, rows, cols),
-                 std::span(absmax).subspan(at * scales(wish.q), scales(wish.q))};
-        quant::reference::run(one);
-        one.q = {};
-      }
-      if (wish.q_t == Scales::none) continue;
-      one.q_t = {wish.q_t, part(q_t, cols, rows),
-                 std::span(absmax_t).subspan(at * scales(wish.q_t), scales(wish.q_t))};
+      one.x = MatrixView<const T>(x.data() + i * rows * x.stride(), rows, x.cols(), x.stride());
+      quant::CodesOut& out = all == &q ? one.q : one.q_t;
+      const std::int64_t height = all->codes.rows / matrices;
+      const std::size_t scales = all->absmax.size() / static_cast<std::size_t>(matrices);
+      out = {all->scales,
+             {all->codes.data + i * height * all->codes.stride, height, all->codes.cols},
+             all->absmax.subspan(static_cast<std::size_t>(i) * scales, scales)};
       quant::reference::run(one);
     }
-    for (auto& [name, context] : contexts()) {
-      if (!quant::has_blocks(context.state())) continue;
-      SCOPED_TRACE(name + " q " + std::to_string(static_cast<int>(wish.q)) + " q_t " +
-                   std::to_string(static_cast<int>(wish.q_t)) + " " + std::to_string(matrices) +
-                   " of " + std::to_string(rows) + "x" + std::to_string(cols));
-      const Collector by_row(rows, cols, matrices);
-      const Collector by_column(rows, cols, matrices);
-      std::vector<float> got(absmax.size(), -1.0f);
-      std::vector<float> got_t(absmax_t.size(), -1.0f);
-      quant::BlocksRequest request{.x = x.view(), .matrices = matrices};
-      if (wish.q != Scales::none) request.q = {wish.q, got, &by_row};
-      if (wish.q_t != Scales::none) request.q_t = {wish.q_t, got_t, &by_column};
-      quant::quantize_blocks(context.state(), request);
-      const auto same_bits = [](const std::vector<float>& a, const std::vector<float>& b) {
-        return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float v, float w) {
-          return std::bit_cast<std::uint32_t>(v) == std::bit_cast<std::uint32_t>(w);
-        });
-      };
-      EXPECT_TRUE(same_bits(got, absmax));
-      EXPECT_TRUE(same_bits(got_t, absmax_t));
-      if (wish.q != Scales::none) {
-        EXPECT_TRUE(by_row.has_each_once());
-        EXPECT_TRUE(by_row.codes == q);
-      }
-      if (wish.q_t == Scales::none) continue;
-      EXPECT_TRUE(by_column.has_each_once());
-      std::int64_t differences = 0;
-      for (std::int64_t i = 0; i < matrices; ++i)
-        for (std::int64_t r = 0; r < rows; ++r)
-          for (std::int64_t c = 0; c < cols; ++c)
-            differences += by_column.codes.get(i * rows + r, c) != q_t.get(i * cols + c, r);
-      EXPECT_EQ(differences, 0);
-    }
-  }
 }
 
 template <class T>
-Matrix<T> normal_blocks(std::int64_t rows, std::int64_t cols, Layout layout = {}) {
-  Matrix<T> x(rows, cols, layout);
-  Random random(static_cast<std::uint64_t>(rows * 1000 + cols));
-  fill_normal(x, random);
-  return x;
+void expect_codes_of_reference(const Matrix<T>& x, std::int64_t matrices) {
+  const std::int64_t rows = x.rows() / matrices;
+  const std::int64_t cols = x.cols();
+  for (const Wish& wish : wishes) {
+    const std::string what = text_of(x) + " of " + std::to_string(matrices) + " matrices, q " +
+                             std::to_string(static_cast<int>(wish.q)) + " q_t " +
+                             std::to_string(static_cast<int>(wish.q_t));
+    expect_bits_of_reference(what, {}, [&](Context& context, Outputs& out) {
+      const auto absmax = [&](const char* name, Scales scales) {
+        return out.floats(name, matrices * quant::scale_count(scales, rows, cols));
+      };
+      const quant::CodesOut q = {wish.q, out.codes("q", rows * matrices, cols),
+                                 absmax("absmax of q", wish.q)};
+      const quant::CodesOut q_t = {wish.q_t, out.codes("q_t", cols * matrices, rows),
+                                   absmax("absmax of q_t", wish.q_t)};
+      if (!quant::has_blocks(context.state())) return quantize_one_by_one(x, matrices, q, q_t);
+      const Collector by_row(q.codes, rows, cols, false);
+      const Collector by_column(q_t.codes, rows, cols, true);
+      quant::BlocksRequest request{.x = x.view(), .matrices = matrices};
+      if (wish.q != Scales::none) request.q = {wish.q, q.absmax, &by_row};
+      if (wish.q_t != Scales::none) request.q_t = {wish.q_t, q_t.absmax, &by_column};
+      quant::quantize_blocks(context.state(), request);
+      EXPECT_TRUE(wish.q == Scales::none || by_row.has_each_once());
+      EXPECT_TRUE(wish.q_t == Scales::none || by_column.has_each_once());
+    });
+  }
 }
 
 template <class T>
 class Blocks : public ::testing::Test {};
-using Types = ::testing::Types<float, half, bfloat16>;
-TYPED_TEST_SUITE(Blocks, Types);
+TYPED_TEST_SUITE(Blocks, FloatTypes);
 
 TYPED_TEST(Blocks, EdgesOfTilesAndOfVectors) {
   for (const std::int64_t rows : {1, 15, 16, 17, 31, 32, 33, 65})
-    for (const std::int64_t cols : {1, 7, 63, 64, 65, 255, 256, 257}) {
-      Matrix<TypeParam> x = normal_blocks<TypeParam>(rows, cols);
-      expect_codes_of_reference(x, 1);
-    }
+    for (const std::int64_t cols : {1, 7, 63, 64, 65, 255, 256, 257})
+      expect_codes_of_reference(normal_of_size<TypeParam>(rows, cols), 1);
 }
 
 TYPED_TEST(Blocks, ManyMatricesAndFew) {
-  for (const std::int64_t matrices : {2, 5, 13}) {
-    Matrix<TypeParam> x = normal_blocks<TypeParam>(matrices * 35, 70, {3, 1});
-    expect_codes_of_reference(x, matrices);
-  }
+  for (const std::int64_t matrices : {2, 5, 13})
+    expect_codes_of_reference(normal_of_size<TypeParam>(matrices * 35, 70, {3, 1}), matrices);
 }
 
 // Matrices that are large enough for every way to divide the work, and for prefetching.
 TYPED_TEST(Blocks, LargeMatrices) {
-  for (const auto& [rows, cols] : {std::pair{521, 1025}, {70, 5000}}) {
-    Matrix<TypeParam> x = normal_blocks<TypeParam>(rows, cols, {5, 0});
-    expect_codes_of_reference(x, 1);
-  }
+  for (const auto& [rows, cols] : {Size{521, 1025}, {70, 5000}})
+    expect_codes_of_reference(normal_of_size<TypeParam>(rows, cols, {5, 0}), 1);
 }
 
 TYPED_TEST(Blocks, SpecialValues) {
   const float inf = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  Matrix<TypeParam> x = normal_blocks<TypeParam>(3 * 40, 300);
+  Matrix<TypeParam> x = normal_of_size<TypeParam>(3 * 40, 300);
   x.set(3, 5, TypeParam(nan));
   x.set(3, 17, TypeParam(inf));
   x.set(18, 299, TypeParam(-inf));

@@ -26,22 +26,6 @@
 namespace switchback::test {
 namespace {
 
-/// A configuration source that sets the number of threads of a thread block.
-class BlockThreads : public ConfigSource {
- public:
-  explicit BlockThreads(std::int64_t threads) : threads_(threads) {}
-  bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
-    quant::Config config;
-    config.engine = quant::Engine::cuda;
-    config.block_threads = threads_;
-    choice = quant::to_choice(config);
-    return query.op == ConfigOp::quantize;
-  }
-
- private:
-  std::int64_t threads_;
-};
-
 template <class T>
 class DeviceEngines : public ::testing::Test {
  protected:
@@ -51,96 +35,67 @@ class DeviceEngines : public ::testing::Test {
     if (on_cpu()) GTEST_SKIP() << "tests devices other than the CPU";
     context_.emplace(device_options());
   }
+  // Sets the number of threads of a thread block; 0: the default.
   void block_threads(std::int64_t threads) {
-    context_->set_config_source(std::make_shared<BlockThreads>(threads));
+    quant::Config config;
+    config.engine = quant::Engine::cuda;
+    config.block_threads = threads;
+    configure(*context_, config);
   }
   std::int64_t multiprocessors() { return context_->state().runtime->info().multiprocessors; }
 
-  struct Sums {
-    Matrix<std::int8_t> q;
-    Floats absmax;
-    Floats sums;
-  };
-  static Sums sums_of(Context& context, const Matrix<T>& x, bool accumulate, Layout layout) {
-    Sums s{Matrix<std::int8_t>(x.rows(), x.cols(), layout), Floats(x.rows()), Floats(x.cols())};
-    for (std::int64_t c = 0; c < x.cols(); ++c)
-      s.sums.values.set(0, c, c % 3 == 0 ? -0.0f : static_cast<float>(c));
-    quantize_rowwise_column_sums(context, x.view(), s.q.view(), s.absmax.span(), s.sums.span(),
-                                 accumulate);
-    return s;
+  template <class Operations>
+  void check(Layout layout, const Operations& operations) {
+    expect_same(results_of(*context_, layout, operations),
+                results_of(reference(), layout, operations));
   }
   void check_sums(const Matrix<T>& x, Layout layout = {}) {
-    for (const bool accumulate : {false, true}) {
-      const Sums want = sums_of(reference(), x, accumulate, layout);
-      const Sums got = sums_of(*context_, x, accumulate, layout);
-      EXPECT_TRUE(same_codes(got.q, want.q));
-      EXPECT_TRUE(got.q.guards_intact());
-      EXPECT_TRUE(same_bits(got.absmax.values, want.absmax.values));
-      EXPECT_TRUE(same_bits(got.sums.values, want.sums.values));
-    }
+    for (const bool accumulate : {false, true})
+      check(layout, [&](Context& context, Outputs& out) {
+        const std::span<float> sums = out.floats("sums", x.cols());
+        for (std::size_t c = 0; c < sums.size(); ++c)
+          core::store(sums.data(), static_cast<std::int64_t>(c),
+                      c % 3 == 0 ? -0.0f : static_cast<float>(c));
+        quantize_rowwise_column_sums(context, x.view(), out.codes("q", x.rows(), x.cols()),
+                                     out.floats("absmax", x.rows()), sums, accumulate);
+      });
   }
   void check_rowwise(const Matrix<T>& x, Layout layout = {}) {
-    const auto run = [&](Context& context) {
-      std::pair<Matrix<std::int8_t>, Floats> out{Matrix<std::int8_t>(x.rows(), x.cols(), layout),
-                                                 Floats(x.rows(), layout.misalignment_bytes)};
-      quantize_rowwise(context, x.view(), out.first.view(), out.second.span());
-      return out;
-    };
-    const auto want = run(reference());
-    const auto got = run(*context_);
-    EXPECT_TRUE(same_codes(got.first, want.first));
-    EXPECT_TRUE(got.first.guards_intact());
-    EXPECT_TRUE(same_bits(got.second.values, want.second.values));
+    check(layout, [&](Context& context, Outputs& out) {
+      quantize_rowwise(context, x.view(), out.codes("q", x.rows(), x.cols()),
+                       out.floats("absmax", x.rows()));
+    });
   }
-
-  struct BlockCodes {
-    Matrix<std::int8_t> q, q_t;
-    Floats absmax, absmax_t;
-  };
-  enum class Rows { none, codes, scaled_codes };
-  static BlockCodes blocks_of(Context& context, const Matrix<T>& x, std::int64_t block_rows,
-                              Rows rows, Layout layout) {
-    const std::int64_t padded = whole_block_rows(x.rows(), block_rows);
-    BlockCodes b{Matrix<std::int8_t>(x.rows(), x.cols(), layout),
-                 Matrix<std::int8_t>(x.cols(), padded, layout),
-                 Floats(x.rows(), layout.misalignment_bytes),
-                 Floats(padded / block_rows * x.cols(), layout.misalignment_bytes)};
-    if (rows == Rows::scaled_codes) {
-      Floats scales(x.cols(), layout.misalignment_bytes);
-      for (std::int64_t c = 0; c < x.cols(); ++c)
-        scales.values.set(0, c, static_cast<float>(c % 37) * 0.3f - 4.0f);
-      quant::run(context.state(),
-                 {.x = x.view(),
-                  .q = {quant::Scales::per_row, b.q.view(), b.absmax.span()},
-                  .q_t = {quant::Scales::per_block, b.q_t.view(), b.absmax_t.span(), block_rows},
-                  .column_scales = scales.span()});
-    } else if (rows == Rows::codes)
-      quantize_rowwise_and_blockwise_transpose(context, x.view(), b.q.view(), b.absmax.span(),
-                                               block_rows, b.q_t.view(), b.absmax_t.span());
-    else
-      quantize_blockwise_transpose(context, x.view(), block_rows, b.q_t.view(), b.absmax_t.span());
-    return b;
-  }
+  // Checks codes of blocks of rows, alone, beside codes of rows, and beside codes of scaled rows.
   void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {}) {
-    for (const Rows rows : {Rows::none, Rows::codes, Rows::scaled_codes}) {
-      SCOPED_TRACE(testing::Message()
-                   << x.rows() << "x" << x.cols() << " in blocks of " << block_rows
-                   << (rows == Rows::none    ? ""
-                       : rows == Rows::codes ? " with rows"
-                                             : " with scaled rows"));
-      const BlockCodes want = blocks_of(reference(), x, block_rows, rows, layout);
-      const BlockCodes got = blocks_of(*context_, x, block_rows, rows, layout);
-      EXPECT_TRUE(same_codes(got.q, want.q));
-      EXPECT_TRUE(same_codes(got.q_t, want.q_t));
-      EXPECT_TRUE(got.q.guards_intact() && got.q_t.guards_intact());
-      EXPECT_TRUE(same_bits(got.absmax.values, want.absmax.values));
-      EXPECT_TRUE(same_bits(got.absmax_t.values, want.absmax_t.values));
-    }
+    SCOPED_TRACE(text_of(x) + " in blocks of " + std::to_string(block_rows));
+    Floats scales(x.cols(), layout.misalignment_bytes);
+    for (std::int64_t c = 0; c < x.cols(); ++c)
+      scales.values.set(0, c, static_cast<float>(c % 37) * 0.3f - 4.0f);
+    check(layout, [&](Context& context, Outputs& out) {
+      const std::int64_t padded = whole_block_rows(x.rows(), block_rows);
+      const std::int64_t blocks = padded / block_rows;
+      quantize_blockwise_transpose(context, x.view(), block_rows,
+                                   out.codes("q_t", x.cols(), padded),
+                                   out.floats("absmax of q_t", blocks * x.cols()));
+      quantize_rowwise_and_blockwise_transpose(
+          context, x.view(), out.codes("q", x.rows(), x.cols()),
+          out.floats("absmax of q", x.rows()), block_rows,
+          out.codes("q_t beside q", x.cols(), padded),
+          out.floats("absmax of q_t beside q", blocks * x.cols()));
+      quant::run(
+          context.state(),
+          {.x = x.view(),
+           .q = {quant::Scales::per_row, out.codes("scaled q", x.rows(), x.cols()),
+                 out.floats("absmax of scaled q", x.rows())},
+           .q_t = {quant::Scales::per_block, out.codes("q_t beside scaled q", x.cols(), padded),
+                   out.floats("absmax beside scaled q", blocks * x.cols()), block_rows},
+           .column_scales = scales.span()});
+    });
   }
 
   std::optional<Context> context_;
 };
-using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(DeviceEngines, FloatTypes);
 
 // A thread block keeps a row in registers, one to eight packs of 16 bytes per thread, or reads a
@@ -248,30 +203,18 @@ TYPED_TEST(DeviceEngines, UnusualBlocksOfRows) {
   }
 }
 
-// Payloads and signs of a NaN do not reach absmax, whatever other values the group has.
-TEST(DeviceEnginesF32, NanPayloads) {
-  if (on_cpu()) GTEST_SKIP() << "tests devices other than the CPU";
-  Context context(device_options());
-  for (const std::uint32_t bits : {0x7FC12345u, 0xFFC00001u, 0x7F800001u, 0xFFFFFFFFu}) {
-    Matrix<float> x = normal_of_size<float>(140, 68);
-    for (const std::int64_t c : {1, 30, 67})
-      x.set(c, c, std::bit_cast<float>(bits));
-    x.set(30, 31, -std::numeric_limits<float>::infinity());
-    expect_same(run_every_op(context, x), run_every_op(reference(), x));
-  }
-}
-
 TYPED_TEST(DeviceEngines, EveryBlockSize) {
   const Matrix<TypeParam> packed = normal_of_size<TypeParam>(140, 272);
   const Matrix<TypeParam> odd = normal_of_size<TypeParam>(131, 77, {1, 1});
   const Matrix<TypeParam> narrow = normal_of_size<TypeParam>(261, 16, {16, 0});
   for (const Matrix<TypeParam>* x : {&packed, &odd, &narrow}) {
-    const Outputs want = run_every_op(reference(), *x);
+    const auto every_op = [&](Context& context, Outputs& out) { run_every_op(context, *x, out); };
+    const Outputs want = results_of(reference(), {}, every_op);
     for (const std::int64_t threads : {32, 96, 224, 256, 544, 1024}) {
       if (under_thread_sanitizer && threads > 96 && threads < 1024) continue;
       SCOPED_TRACE(testing::Message() << threads << " threads");
       this->block_threads(threads);
-      expect_same(run_every_op(*this->context_, *x), want);
+      expect_same(results_of(*this->context_, {}, every_op), want);
     }
   }
 }
@@ -293,70 +236,44 @@ TYPED_TEST(DeviceEngines, AbsmaxThatNeedsTheDivision) {
   }
   std::vector<float> scales = {1.0f, is_bf16 ? 0x1p-125f : 0x1p-14f};
   if (is_bf16) scales.push_back(0x1p120f);
+  const auto n = static_cast<std::int64_t>(significands.size());
   for (const float scale : scales)
-    for (const std::size_t left_out : {0, 3}) {
-      const auto n = static_cast<std::int64_t>(significands.size() - left_out);
-      for (const std::int64_t size : {(n + 7) / 8 * 8, n}) {
-        SCOPED_TRACE(testing::Message() << scale << ", " << n << " of " << size);
-        Matrix<TypeParam> x(size, size);
-        Random random(static_cast<std::uint64_t>(size));
-        fill_normal(x, random, 0.2f);
-        for (std::int64_t r = 0; r < size; ++r) {
-          for (std::int64_t c = 0; c < size; ++c)
-            x.set(r, c,
-                  TypeParam(std::clamp(static_cast<float>(x.get(r, c)), -0.9f, 0.9f) * scale));
-          if (r >= n) continue;
-          const float absmax = static_cast<float>(significands[static_cast<std::size_t>(r)]) /
-                               static_cast<float>(one) * scale;
-          // Half of absmax is a tie, 63.5.
-          x.set(r, (r + 1) % n, TypeParam(r % 2 == 0 ? absmax / 2 : -absmax / 2));
-          x.set((r + 2) % n, r, TypeParam(absmax / 2));
-          x.set(r, r, TypeParam(absmax));
-        }
-        expect_same(run_every_op(*this->context_, x), run_every_op(reference(), x));
+    for (const std::int64_t size : {(n + 7) / 8 * 8, n}) {
+      SCOPED_TRACE(testing::Message() << scale << ", " << n << " of " << size);
+      Matrix<TypeParam> x = normal_of_size<TypeParam>(size, size, {}, 0.2f);
+      for (std::int64_t r = 0; r < size; ++r)
+        for (std::int64_t c = 0; c < size; ++c)
+          x.set(r, c, TypeParam(std::clamp(x.get_float(r, c), -0.9f, 0.9f) * scale));
+      for (std::int64_t r = 0; r < n; ++r) {
+        const float absmax = static_cast<float>(significands[static_cast<std::size_t>(r)]) /
+                             static_cast<float>(one) * scale;
+        // Half of absmax is a tie, 63.5.
+        x.set(r, (r + 1) % n, TypeParam(r % 2 == 0 ? absmax / 2 : -absmax / 2));
+        x.set((r + 2) % n, r, TypeParam(absmax / 2));
+        x.set(r, r, TypeParam(absmax));
       }
+      this->check({}, [&](Context& context, Outputs& out) { run_every_op(context, x, out); });
     }
 }
 
-TYPED_TEST(DeviceEngines, CanBeCaptured) {
-  Matrix<TypeParam> x = normal_of_size<TypeParam>(140, 272);
-  Matrix<std::int8_t> q(140, 272);
-  Matrix<std::int8_t> q_t(272, 140);
-  Floats rows(140);
-  Floats cols(272);
-  Floats sums(272);
-  Floats one(1);
-  const auto run = [&](Context& context) {
-    quantize_rowwise_column_sums(context, x.view(), q.view(), rows.span(), sums.span());
-    quantize_global(context, x.view(), q.view(), one.span());
-    quantize_rowwise_and_columnwise_transpose(context, x.view(), q.view(), rows.span(), q_t.view(),
-                                              cols.span());
-    quantize_global_transpose(context, x.view(), q_t.view(), one.span());
-  };
-  Context& context = *this->context_;
-  run(context);
-  context.state().runtime->synchronize();
-  context.state().runtime->begin_capture();
-  run(context);
-  const auto graph = context.state().runtime->end_capture();
-  for (int turn = 0; turn < 2; ++turn) {
-    x.set(turn, 5, TypeParam(100.0f * static_cast<float>(turn + 1)));
-    graph->launch();
-    context.state().runtime->synchronize();
-    const Matrix<std::int8_t> got_q = q;
-    const Matrix<std::int8_t> got_q_t = q_t;
-    const Floats got_rows = rows;
-    const Floats got_cols = cols;
-    const Floats got_sums = sums;
-    const Floats got_one = one;
-    run(reference());
-    EXPECT_TRUE(same_codes(got_q, q));
-    EXPECT_TRUE(same_codes(got_q_t, q_t));
-    EXPECT_TRUE(same_bits(got_rows.values, rows.values));
-    EXPECT_TRUE(same_bits(got_cols.values, cols.values));
-    EXPECT_TRUE(same_bits(got_sums.values, sums.values));
-    EXPECT_TRUE(same_bits(got_one.values, one.values));
-  }
+TEST(DeviceEnginesF32, CanBeCaptured) {
+  if (on_cpu()) GTEST_SKIP() << "tests devices other than the CPU";
+  Matrix<float> x = normal_of_size<float>(140, 272);
+  Context context(device_options());
+  core::DeviceRuntime& runtime = *context.state().runtime;
+  const auto every_op = [&](Context& on, Outputs& out) { run_every_op(on, x, out); };
+  Outputs got = results_of(context, {}, every_op);
+  Outputs want = results_of(reference(), {}, every_op);
+  got.reuse();
+  want.reuse();
+  runtime.begin_capture();
+  every_op(context, got);
+  const auto graph = runtime.end_capture();
+  x.set(1, 5, 100.0f);
+  graph->launch();
+  runtime.synchronize();
+  every_op(reference(), want);
+  expect_same(got, want);
 }
 
 }  // namespace

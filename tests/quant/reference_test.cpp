@@ -3,6 +3,7 @@
 // every other test.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -106,17 +107,6 @@ TEST(QuantizeReference, WidensHalfAndBfloat16) {
 //     8 0 2
 constexpr std::array<float, 6> w = {1, 2, 4, 8, 0, 2};
 
-TEST(QuantizeReference, Columnwise) {
-  Context context = reference();
-  Codes q_t(6);
-  std::vector<float> absmax(3);
-  quantize_columnwise_transpose(context, MatrixView<const float>(w.data(), 2, 3),
-                                MatrixView<std::int8_t>(q_t.data(), 3, 2), absmax);
-  EXPECT_EQ(absmax, (std::vector<float>{8, 2, 4}));
-  // Unrounded codes of 1, 2 and 4 in their columns: 15.875, 127 and 127; of the last 2: 63.5.
-  EXPECT_EQ(q_t, (Codes{16, 127, 127, 0, 127, 64}));
-}
-
 TEST(QuantizeReference, Global) {
   Context context = reference();
   Codes q(6);
@@ -144,13 +134,20 @@ TEST(QuantizeReference, RowwiseAndColumnwise) {
   Codes q_t(6);
   std::vector<float> rows(2);
   std::vector<float> cols(3);
-  quantize_rowwise_and_columnwise_transpose(context, MatrixView<const float>(w.data(), 2, 3),
-                                            MatrixView<std::int8_t>(q.data(), 2, 3), rows,
-                                            MatrixView<std::int8_t>(q_t.data(), 3, 2), cols);
+  const MatrixView<const float> view(w.data(), 2, 3);
+  const MatrixView<std::int8_t> out_t(q_t.data(), 3, 2);
+  quantize_rowwise_and_columnwise_transpose(context, view, MatrixView<std::int8_t>(q.data(), 2, 3),
+                                            rows, out_t, cols);
   EXPECT_EQ(rows, (std::vector<float>{4, 8}));
-  EXPECT_EQ(cols, (std::vector<float>{8, 2, 4}));
   EXPECT_EQ(q, (Codes{32, 64, 127, 127, 0, 32}));
-  EXPECT_EQ(q_t, (Codes{16, 127, 127, 0, 127, 64}));
+  for (const bool alone : {false, true}) {
+    if (alone) quantize_columnwise_transpose(context, view, out_t, cols);
+    EXPECT_EQ(cols, (std::vector<float>{8, 2, 4}));
+    // Unrounded codes of 1, 2 and 4 in their columns: 15.875, 127 and 127; of the last 2: 63.5.
+    EXPECT_EQ(q_t, (Codes{16, 127, 127, 0, 127, 64}));
+    std::fill(cols.begin(), cols.end(), 0.0f);
+    std::fill(q_t.begin(), q_t.end(), std::int8_t{0});
+  }
 }
 
 TEST(ColumnSumsReference, SumsBlocksInOrder) {

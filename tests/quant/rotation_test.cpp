@@ -15,7 +15,6 @@
 #include "core/context_state.hpp"
 #include "quant/backends.hpp"
 #include "quant/config.hpp"
-#include "quant/every_op.hpp"
 #include "quant/rotate.hpp"
 #include "support/generators.hpp"
 #include "support/matrix.hpp"
@@ -73,95 +72,45 @@ TEST(RotationReference, IsTheDenseMatrix) {
   }
 }
 
-TEST(RotationReference, OfAUnitVectorIsAColumn) {
-  for (const Rotation rotation : rotations) {
-    const std::int64_t g = quant::group_of(rotation);
-    for (const std::int64_t one : {std::int64_t{0}, g / 3, g - 1}) {
-      std::vector<float> x(static_cast<std::size_t>(g));
-      x[static_cast<std::size_t>(one)] = 1.0f;
-      quant::rotate_group(x.data(), g);
-      for (std::int64_t r = 0; r < g; ++r)
-        ASSERT_EQ(static_cast<double>(x[static_cast<std::size_t>(r)]), dense(g, r, one));
-    }
-  }
-}
-
 TEST(RotationReference, Names) {
+  for (const Rotation rotation : rotations)
+    EXPECT_EQ(rotation_name(rotation), "hadamard_" + std::to_string(static_cast<int>(rotation)));
   EXPECT_EQ(rotation_name(Rotation::none), "none");
-  EXPECT_EQ(rotation_name(Rotation::hadamard_4), "hadamard_4");
-  EXPECT_EQ(rotation_name(Rotation::hadamard_16), "hadamard_16");
-  EXPECT_EQ(rotation_name(Rotation::hadamard_64), "hadamard_64");
-  EXPECT_EQ(rotation_name(Rotation::hadamard_256), "hadamard_256");
-  EXPECT_EQ(rotation_name(Rotation::hadamard_1024), "hadamard_1024");
   EXPECT_EQ(rotation_name(static_cast<Rotation>(32)), "unknown");
 }
 
 // ---- Engines
 
+// Compares rotations, alone and fused with quantization, with the reference, and the fused
+// operation with the two that it replaces.
 template <class T>
-struct Rotated {
-  Matrix<T> same, in_place;
-  Matrix<float> wide;
-  Matrix<T> back;
-  Matrix<std::int8_t> q, q_of_wide, q_activated;
-  Floats absmax, absmax_of_wide, absmax_activated;
-
-  Rotated(const Matrix<T>& x, Layout layout)
-      : same(x.rows(), x.cols(), layout),
-        in_place(x),
-        wide(x.rows(), x.cols(), layout),
-        back(x.rows(), x.cols(), layout),
-        q(x.rows(), x.cols(), layout),
-        q_of_wide(x.rows(), x.cols(), layout),
-        q_activated(x.rows(), x.cols(), layout),
-        absmax(x.rows(), layout.misalignment_bytes),
-        absmax_of_wide(x.rows(), layout.misalignment_bytes),
-        absmax_activated(x.rows(), layout.misalignment_bytes) {}
-};
-
-template <class T>
-Rotated<T> run(Context& context, const Matrix<T>& x, Rotation rotation, Layout layout) {
-  Rotated<T> r(x, layout);
-  rotate(context, x.view(), rotation, r.same.view());
-  rotate(context, r.in_place.view(), rotation, r.in_place.view());
-  rotate(context, x.view(), rotation, r.wide.view());
-  rotate(context, r.wide.view(), rotation, r.back.view());
-  quantize_rowwise(context, r.wide.view(), r.q_of_wide.view(), r.absmax_of_wide.span());
-  rotate_quantize(context, x.view(), rotation, r.q.view(), r.absmax.span());
-  rotate_quantize(context, x.view(), rotation, r.q_activated.view(), r.absmax_activated.span(),
-                  Activation::gelu_tanh);
-  for (const auto& intact : {r.same.guards_intact(), r.in_place.guards_intact(),
-                             r.wide.guards_intact(), r.back.guards_intact(), r.q.guards_intact(),
-                             r.q_activated.guards_intact(), r.absmax.values.guards_intact()})
-    EXPECT_TRUE(intact);
-  EXPECT_TRUE(r.in_place == r.same);
-  EXPECT_TRUE(same_codes(r.q, r.q_of_wide));
-  EXPECT_TRUE(same_bits(r.absmax.values, r.absmax_of_wide.values));
-  return r;
-}
-
-template <class T>
-void check(const Matrix<T>& x, Rotation rotation, Layout layout = {}) {
-  const Rotated<T> want = run(reference(), x, rotation, layout);
-  for (auto& [name, context] : contexts()) {
-    SCOPED_TRACE(name + " " + std::string(dtype_name(dtype_of<T>)) + " [" +
-                 std::to_string(x.rows()) + "," + std::to_string(x.cols()) + "] " +
-                 std::string(rotation_name(rotation)));
-    const Rotated<T> got = run(context, x, rotation, layout);
-    EXPECT_TRUE(got.same == want.same);
-    EXPECT_TRUE(got.wide == want.wide);
-    EXPECT_TRUE(got.back == want.back);
-    EXPECT_TRUE(same_codes(got.q, want.q));
-    EXPECT_TRUE(same_bits(got.absmax.values, want.absmax.values));
-    EXPECT_TRUE(same_codes(got.q_activated, want.q_activated)) << "activated";
-    EXPECT_TRUE(same_bits(got.absmax_activated.values, want.absmax_activated.values));
-    if (::testing::Test::HasFailure()) return;
-  }
+Outputs check(const Matrix<T>& x, Rotation rotation, Layout layout = {}) {
+  const std::int64_t rows = x.rows();
+  const std::int64_t cols = x.cols();
+  Outputs want = expect_bits_of_reference(
+      text_of(x) + " " + std::string(rotation_name(rotation)), layout,
+      [&](Context& context, Outputs& out) {
+        rotate(context, x.view(), rotation, out.matrix<T>("rotated", rows, cols));
+        const MatrixView<T> in_place = out.copy_of("in place", x);
+        rotate(context, in_place, rotation, in_place);
+        const MatrixView<float> wide = out.matrix<float>("in f32", rows, cols);
+        rotate(context, x.view(), rotation, wide);
+        rotate(context, wide, rotation, out.matrix<T>("back", rows, cols));
+        rotate_quantize(context, x.view(), rotation, out.codes("q", rows, cols),
+                        out.floats("absmax", rows));
+        rotate_quantize(context, x.view(), rotation, out.codes("q of GELU", rows, cols),
+                        out.floats("absmax of GELU", rows), Activation::gelu_tanh);
+      });
+  EXPECT_TRUE(same_bits(want.at<T>("in place"), want.at<T>("rotated")));
+  Outputs pair(layout);
+  quantize_rowwise(reference(), want.at<float>("in f32").view(), pair.codes("q", rows, cols),
+                   pair.floats("absmax", rows));
+  expect_same(want, pair);
+  return want;
 }
 
 template <class T>
 class RotationEngines : public ::testing::Test {};
-using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(RotationEngines, FloatTypes);
 
 TYPED_TEST(RotationEngines, EdgesOfGroups) {
@@ -233,16 +182,10 @@ TYPED_TEST(RotationEngines, LargerThanTheCache) {
     x.set(6, 5, TypeParam(nan));
     x.set(7, cols - 1, TypeParam(inf));
     x.set(8, cols / 2, TypeParam(-inf));
-    const auto codes_of = [&](Context& on) {
-      std::pair<Matrix<std::int8_t>, Floats> out{Matrix<std::int8_t>(rows, cols), Floats(rows)};
-      rotate_quantize(on, x.view(), rotation, out.first.view(), out.second.span());
-      return out;
-    };
-    const auto want = codes_of(reference());
-    const auto got = codes_of(context);
-    EXPECT_TRUE(same_codes(got.first, want.first));
-    EXPECT_TRUE(got.first.guards_intact());
-    EXPECT_TRUE(same_bits(got.second.values, want.second.values));
+    expect_bits_of_reference(text_of(x), {}, [&](Context& on, Outputs& out) {
+      rotate_quantize(on, x.view(), rotation, out.codes("q", rows, cols),
+                      out.floats("absmax", rows));
+    });
   }
 }
 
@@ -264,15 +207,12 @@ TYPED_TEST(RotationEngines, NonFiniteAndZeroRows) {
       // The sums of this row overflow, in types that can.
       for (std::int64_t c = 0; c < 64; ++c)
         x.set(6, c, TypeParam(std::is_same_v<TypeParam, half> ? 65504.0f : 0x1.fep127f));
-      check(x, rotation);
-      Floats absmax(9);
-      Matrix<std::int8_t> q(9, cols);
-      rotate_quantize(contexts().back().second, x.view(), rotation, q.view(), absmax.span());
+      const Outputs out = check(x, rotation);
       for (const std::int64_t r : {2, 3, 4, 5})
-        EXPECT_FALSE(std::isfinite(absmax.values.get(0, r))) << r;
-      EXPECT_EQ(absmax.values.get(0, 0), 0.0f);
-      EXPECT_EQ(absmax.values.get(0, 1), 0.0f);
-      EXPECT_TRUE(std::isfinite(absmax.values.get(0, 8)));
+        EXPECT_FALSE(std::isfinite(out.float_at("absmax", r))) << r;
+      EXPECT_EQ(out.float_at("absmax", 0), 0.0f);
+      EXPECT_EQ(out.float_at("absmax", 1), 0.0f);
+      EXPECT_TRUE(std::isfinite(out.float_at("absmax", 8)));
     }
 }
 
@@ -287,38 +227,30 @@ TYPED_TEST(RotationEngines, TinyAndHugeRows) {
 // configuration requests them.
 TYPED_TEST(RotationEngines, StreamedCodesAreTheSame) {
   if (!on_cpu()) GTEST_SKIP() << "has no such stores";
-  const auto streamed = [](std::int64_t cols, Rotation rotation) {
-    if (cols % quant::group_of(rotation) != 0) return;
-    for (const Layout layout : {Layout{0, 0}, Layout{32, 5}}) {
-      const Matrix<TypeParam> x = normal_of_size<TypeParam>(7, cols);
-      const Rotated<TypeParam> want = run(reference(), x, rotation, {});
-      for (auto& [name, context] : contexts()) {
-        SCOPED_TRACE(name);
-        ContextState& state = context.state();
-        quant::Problem problem;
-        problem.op = quant::Op::rotate_quantize;
-        problem.dtype = dtype_of<TypeParam>;
-        problem.rows = x.rows();
-        problem.cols = x.cols();
-        problem.threads = state.threads.count();
-        problem.isa = state.features.level();
-        quant::Config config = quant::default_config(problem, state);
-        config.stream = true;
-        Matrix<std::int8_t> q(x.rows(), x.cols(), layout);
-        Floats absmax(x.rows());
-        quant::run(state, problem, config,
-                   {.x = x.view(),
-                    .q = {quant::Scales::per_row, q.view(), absmax.span()},
-                    .rotation = rotation});
-        EXPECT_TRUE(same_codes(q, want.q));
-        EXPECT_TRUE(q.guards_intact());
-        EXPECT_TRUE(same_bits(absmax.values, want.absmax.values));
-      }
-    }
+  const auto check_streamed = [](const Matrix<TypeParam>& x, Rotation rotation, Layout layout) {
+    expect_bits_of_reference(text_of(x), layout, [&](Context& context, Outputs& out) {
+      ContextState& state = context.state();
+      quant::Problem problem;
+      problem.op = quant::Op::rotate_quantize;
+      problem.dtype = dtype_of<TypeParam>;
+      problem.rows = x.rows();
+      problem.cols = x.cols();
+      problem.threads = state.threads.count();
+      problem.isa = state.features.level();
+      quant::Config config = quant::default_config(problem, state);
+      config.stream = true;
+      quant::run(state, problem, config,
+                 {.x = x.view(),
+                  .q = {quant::Scales::per_row, out.codes("q", x.rows(), x.cols()),
+                        out.floats("absmax", x.rows())},
+                  .rotation = rotation});
+    });
   };
   for (const Rotation rotation : rotations)
     for (const std::int64_t cols : {3 * 1024, 3 * 1024 + 256, 1024 + 768, 1024 + 12})
-      streamed(cols, rotation);
+      for (const Layout layout : {Layout{0, 0}, Layout{32, 5}})
+        if (cols % quant::group_of(rotation) == 0)
+          check_streamed(normal_of_size<TypeParam>(7, cols), rotation, layout);
 }
 
 // ---- Refused arguments
@@ -326,30 +258,19 @@ TYPED_TEST(RotationEngines, StreamedCodesAreTheSame) {
 TEST(RotationValidation, NamesArgumentValueAndRule) {
   Context context(cpu_options());
   Matrix<float> x(2, 48);
-  Matrix<float> y(2, 48);
   Matrix<half> h(2, 48);
+  Matrix<bfloat16> b(2, 48);
   Matrix<std::int8_t> q(2, 48);
   Floats absmax(2);
-  EXPECT_EQ(refusal([&] { rotate(context, x.view(), Rotation::none, y.view()); }),
-            "rotate: rotation = 0; it must be one of hadamard_4 (4), hadamard_16 (16), "
-            "hadamard_64 (64), hadamard_256 (256), hadamard_1024 (1024)");
   EXPECT_EQ(refusal([&] {
               rotate_quantize(context, x.view(), static_cast<Rotation>(8), q.view(), absmax.span());
             }),
             "rotate_quantize: rotation = 8; it must be one of hadamard_4 (4), hadamard_16 (16), "
             "hadamard_64 (64), hadamard_256 (256), hadamard_1024 (1024)");
-  EXPECT_EQ(refusal([&] { rotate(context, x.view(), Rotation::hadamard_64, y.view()); }),
+  EXPECT_EQ(refusal([&] { rotate(context, x.view(), Rotation::hadamard_64, x.view()); }),
             "rotate: K = 48; it must be a multiple of the rotation's group, 64");
-  EXPECT_EQ(refusal([&] {
-              rotate_quantize(context, x.view(), Rotation::hadamard_1024, q.view(), absmax.span(),
-                              Activation::gelu_erf);
-            }),
-            "rotate_quantize: K = 48; it must be a multiple of the rotation's group, 1024");
-  Matrix<bfloat16> b(2, 48);
   EXPECT_EQ(refusal([&] { rotate(context, b.view(), Rotation::hadamard_16, h.view()); }),
             "rotate: y has dtype f16; it must be x's, bf16, or f32");
-  EXPECT_EQ(refusal([&] { rotate(context, x.view(), Rotation::hadamard_16, q.view()); }),
-            "rotate: y has dtype s8; it must be f32, f16 or bf16");
   EXPECT_EQ(refusal([&] {
               rotate(context, x.view(), Rotation::hadamard_16,
                      MatrixView<float>(x.data() + 1, 1, 48));

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "quant/backends.hpp"
-#include "quant/every_op.hpp"
 #include "quant/stochastic.hpp"
 #include "support/generators.hpp"
 #include "support/matrix.hpp"
@@ -69,46 +68,41 @@ TEST(StochasticReference, RoundsUpWithTheProbabilityOfTheFraction) {
   }
 }
 
+// The codes "q" of rows, or "q_t" of blocks of rows, and their scales.
 template <class T>
-std::pair<Matrix<std::int8_t>, Floats> quantized(Context& context, const Matrix<T>& x,
-                                                 const StochasticRounding& s, Layout layout) {
-  Matrix<std::int8_t> q(x.rows(), x.cols(), layout);
-  Floats absmax(x.rows(), layout.misalignment_bytes);
-  quantize_rowwise_stochastic(context, x.view(), s, q.view(), absmax.span());
-  EXPECT_TRUE(q.guards_intact() && absmax.values.guards_intact());
-  return {std::move(q), std::move(absmax)};
+Outputs quantized(Context& on, const Matrix<T>& x, const StochasticRounding& s,
+                  std::int64_t block_rows = 0, Layout layout = {}) {
+  return results_of(on, layout, [&](Context& context, Outputs& out) {
+    if (block_rows == 0) {
+      quantize_rowwise_stochastic(context, x.view(), s, out.codes("q", x.rows(), x.cols()),
+                                  out.floats("absmax", x.rows()));
+      return;
+    }
+    const std::int64_t padded = whole_block_rows(x.rows(), block_rows);
+    quantize_blockwise_transpose_stochastic(context, x.view(), s, block_rows,
+                                            out.codes("q_t", x.cols(), padded),
+                                            out.floats("absmax", padded / block_rows * x.cols()));
+  });
 }
 
+// Compares the codes of rows, or of blocks of rows, with the reference.
 template <class T>
-std::pair<Matrix<std::int8_t>, Floats> in_blocks(Context& context, const Matrix<T>& x,
-                                                 const StochasticRounding& s,
-                                                 std::int64_t block_rows, Layout layout = {}) {
-  const std::int64_t padded = whole_block_rows(x.rows(), block_rows);
-  Matrix<std::int8_t> q_t(x.cols(), padded, layout);
-  Floats absmax(padded / block_rows * x.cols(), layout.misalignment_bytes);
-  quantize_blockwise_transpose_stochastic(context, x.view(), s, block_rows, q_t.view(),
-                                          absmax.span());
-  EXPECT_TRUE(q_t.guards_intact() && absmax.values.guards_intact());
-  return {std::move(q_t), std::move(absmax)};
-}
-
-template <class T>
-void check(const Matrix<T>& x, Layout layout = {}) {
+void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {}) {
   const StochasticRounding s = {0x123456789abcdef, 7, 0xfffffff0, 0xfffff000};
-  const auto want = quantized(reference(), x, s, layout);
+  const Outputs want = quantized(reference(), x, s, block_rows, layout);
   for (auto& [name, context] : contexts()) {
-    SCOPED_TRACE(name + " " + std::string(dtype_name(dtype_of<T>)) + " [" +
-                 std::to_string(x.rows()) + "," + std::to_string(x.cols()) + "]");
-    const auto got = quantized(context, x, s, layout);
-    EXPECT_TRUE(same_codes(got.first, want.first));
-    EXPECT_TRUE(same_bits(got.second.values, want.second.values));
+    SCOPED_TRACE(name + " " + text_of(x) + " in blocks of " + std::to_string(block_rows));
+    expect_same(quantized(context, x, s, block_rows, layout), want);
     if (::testing::Test::HasFailure()) return;
   }
+}
+template <class T>
+void check(const Matrix<T>& x, Layout layout = {}) {
+  check_blocks(x, 0, layout);
 }
 
 template <class T>
 class StochasticEngines : public ::testing::Test {};
-using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(StochasticEngines, FloatTypes);
 
 TYPED_TEST(StochasticEngines, EdgesOfCountersAndVectors) {
@@ -134,21 +128,6 @@ TYPED_TEST(StochasticEngines, UnusualRows) {
   check(x);
   for (const float scale : {0x1p-149f, 0x1p-126f, 0x1p-119f, 0x1p120f})
     check(normal_of_size<TypeParam>(3, 100, {}, scale));
-}
-
-template <class T>
-void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {}) {
-  const StochasticRounding s = {0x123456789abcdef, 7, 0xfffffff0, 0xfffff000};
-  const auto want = in_blocks(reference(), x, s, block_rows, layout);
-  for (auto& [name, context] : contexts()) {
-    SCOPED_TRACE(name + " " + std::string(dtype_name(dtype_of<T>)) + " [" +
-                 std::to_string(x.rows()) + "," + std::to_string(x.cols()) + "] in blocks of " +
-                 std::to_string(block_rows));
-    const auto got = in_blocks(context, x, s, block_rows, layout);
-    EXPECT_TRUE(same_codes(got.first, want.first));
-    EXPECT_TRUE(same_bits(got.second.values, want.second.values));
-    if (::testing::Test::HasFailure()) return;
-  }
 }
 
 // For 16-bit elements the kernels compute the quotient by absmax as a product with its reciprocal
@@ -219,32 +198,32 @@ TEST(StochasticReference, RowsAndBlocksHaveTheSameRandomBits) {
   for (std::int64_t i = 0; i < 128; ++i)
     x.set(i, i, 8.0f);
   const StochasticRounding s = {1, 2, 3, 4};
-  const auto rows = quantized(reference(), x, s, {});
-  const auto blocks = in_blocks(reference(), x, s, 128);
+  const Outputs rows = quantized(reference(), x, s);
+  const Outputs blocks = quantized(reference(), x, s, 128);
   for (std::int64_t r = 0; r < 128; ++r)
     for (std::int64_t c = 0; c < 128; ++c)
-      ASSERT_EQ(blocks.first.get(c, r), rows.first.get(r, c)) << r << ", " << c;
+      ASSERT_EQ(blocks.at<std::int8_t>("q_t").get(c, r), rows.at<std::int8_t>("q").get(r, c))
+          << r << ", " << c;
 }
 
 // A shard of rows has the codes of the same rows of the whole matrix.
 TYPED_TEST(StochasticEngines, ShardsHaveTheCodesOfTheWhole) {
   Context& context = contexts().back().second;
-  Matrix<TypeParam> x = normal_of_size<TypeParam>(20, 48);
-  StochasticRounding s = {1, 2, 3, 100};
-  const auto whole = quantized(context, x, s, {});
-  s.row0 += 13;
+  const Matrix<TypeParam> x = normal_of_size<TypeParam>(20, 48);
+  const Outputs out = quantized(context, x, {1, 2, 3, 100});
+  const Matrix<std::int8_t>& whole = out.at<std::int8_t>("q");
   Matrix<std::int8_t> q(7, 48);
   Floats absmax(7);
-  quantize_rowwise_stochastic(context, MatrixView<const TypeParam>(x.data() + 13 * 48, 7, 48), s,
-                              q.view(), absmax.span());
+  quantize_rowwise_stochastic(context, MatrixView<const TypeParam>(x.data() + 13 * 48, 7, 48),
+                              {1, 2, 3, 113}, q.view(), absmax.span());
   for (std::int64_t r = 0; r < 7; ++r)
     for (std::int64_t c = 0; c < 48; ++c)
-      ASSERT_EQ(q.get(r, c), whole.first.get(13 + r, c));
+      ASSERT_EQ(q.get(r, c), whole.get(13 + r, c));
   // Another seed, stream, step or row gives other codes.
   for (const StochasticRounding& other :
        {StochasticRounding{9, 2, 3, 100}, StochasticRounding{1, 9, 3, 100},
         StochasticRounding{1, 2, 9, 100}, StochasticRounding{1, 2, 3, 99}})
-    EXPECT_FALSE(quantized(context, x, other, {}).first == whole.first);
+    EXPECT_FALSE(quantized(context, x, other).template at<std::int8_t>("q") == whole);
 }
 
 TEST(StochasticValidation, RowNumbersHave32Bits) {
@@ -266,20 +245,12 @@ TEST(StochasticValidation, RowNumbersHave32Bits) {
   EXPECT_EQ(with(4294967294), "accepted");
   Matrix<std::int8_t> q_t(8, 128);
   Floats absmax_t(8);
-  const auto in_blocks_of = [&](std::int64_t block_rows, std::int64_t row0) {
-    return refusal([&] {
-      quantize_blockwise_transpose_stochastic(context, x.view(), {0, 0, 0, row0}, block_rows,
-                                              q_t.view(), absmax_t.span());
-    });
-  };
-  EXPECT_EQ(in_blocks_of(128, -1),
+  EXPECT_EQ(refusal([&] {
+              quantize_blockwise_transpose_stochastic(context, x.view(), {0, 0, 0, -1}, 128,
+                                                      q_t.view(), absmax_t.span());
+            }),
             "quantize_blockwise_transpose_stochastic: row0 = -1; it must not be negative, and row0 "
             "+ 2 rows at most 2^32");
-  EXPECT_EQ(
-      in_blocks_of(100, 0),
-      "quantize_blockwise_transpose_stochastic: block_rows = 100; it must be 128, 256, 512 or "
-      "1024");
-  EXPECT_EQ(in_blocks_of(128, 0), "accepted");
 }
 
 }  // namespace

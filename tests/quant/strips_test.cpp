@@ -88,9 +88,7 @@ void check(const Matrix<T>& x, std::int64_t block_rows) {
             config.panel_cols = config.tile_cols = panel;
             Blocks got(x.rows(), x.cols(), block_rows, offset);
             quant::run(context.state(), problem, config, request_of(x, block_rows, rows_too, got));
-            const std::string what = name + " " + std::string(dtype_name(dtype_of<T>)) + " [" +
-                                     std::to_string(x.rows()) + "," + std::to_string(x.cols()) +
-                                     "] stride " + std::to_string(x.stride()) + " blocks of " +
+            const std::string what = name + " " + text_of(x) + " blocks of " +
                                      std::to_string(block_rows) + " " + describe(config) +
                                      " offset " + std::to_string(offset);
             ASSERT_TRUE(got.codes() == want.codes()) << what;
@@ -103,7 +101,6 @@ void check(const Matrix<T>& x, std::int64_t block_rows) {
 
 template <class T>
 class Strips : public ::testing::Test {};
-using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(Strips, FloatTypes);
 
 TYPED_TEST(Strips, Edges) {
@@ -111,8 +108,7 @@ TYPED_TEST(Strips, Edges) {
   for (const std::int64_t rows : {1, 15, 16, 17, 64, 65, 127, 129})
     for (const std::int64_t cols : {1, 15, 17, 32, 33, 64, 97})
       check(normal_of_size<TypeParam>(rows, cols), 128);
-  for (const auto& [rows, cols] :
-       {std::pair<std::int64_t, std::int64_t>{256, 48}, {257, 40}, {700, 71}, {1030, 33}})
+  for (const auto& [rows, cols] : {Size{256, 48}, {257, 40}, {700, 71}, {1030, 33}})
     check(normal_of_size<TypeParam>(rows, cols), rows > 1000 ? 1024 : 256);
 }
 

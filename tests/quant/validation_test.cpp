@@ -69,12 +69,6 @@ TEST_F(Validation, Blocks) {
   const MatrixView<std::int8_t> whole(blocks.data(), 3, 128);
   EXPECT_EQ(refusal([&] { quantize_blockwise_transpose(context, in, 128, whole, rows); }),
             "quantize_blockwise_transpose: absmax holds 2 floats; it must hold blocks * K = 3");
-  EXPECT_EQ(
-      refusal([&] {
-        quantize_rowwise_and_blockwise_transpose(context, in, out, rows, 128, whole, cols, rows);
-      }),
-      "quantize_rowwise_and_blockwise_transpose: column_sums holds 2 floats; it must hold K = "
-      "3");
 }
 
 TEST_F(Validation, SizesStridesAndPointers) {
@@ -82,8 +76,6 @@ TEST_F(Validation, SizesStridesAndPointers) {
               quantize_rowwise(context, MatrixView<const float>(x.data(), -1, 3), out, rows);
             }),
             "quantize_rowwise: x has rows = -1; it must not be negative");
-  EXPECT_EQ(refusal([&] { cast_to_int8(context, MatrixView<const float>(x.data(), 2, -3), out); }),
-            "cast_to_int8: x has cols = -3; it must not be negative");
   EXPECT_EQ(refusal([&] {
               quantize_columnwise_transpose(context, MatrixView<const float>(x.data(), 2, 3, 2),
                                             out_t, cols);
@@ -104,27 +96,17 @@ TEST_F(Validation, SizesStridesAndPointers) {
 TEST_F(Validation, Shapes) {
   EXPECT_EQ(refusal([&] { quantize_rowwise(context, in, out_t, rows); }),
             "quantize_rowwise: q is [3,2]; it must be [M,K] = [2,3]");
-  EXPECT_EQ(refusal([&] { quantize_rowwise_column_sums(context, in, out_t, rows, cols); }),
-            "quantize_rowwise_column_sums: q is [3,2]; it must be [M,N] = [2,3]");
   EXPECT_EQ(refusal([&] { quantize_columnwise_transpose(context, in, out, cols); }),
             "quantize_columnwise_transpose: q_t is [2,3]; it must be [K,N] = [3,2]");
-  EXPECT_EQ(refusal([&] { quantize_global_transpose(context, in, out, one); }),
-            "quantize_global_transpose: q_t is [2,3]; it must be [K,N] = [3,2]");
-  EXPECT_EQ(refusal([&] { quantize_global(context, in, out_t, one); }),
-            "quantize_global: q is [3,2]; it must be [N,K] = [2,3]");
   EXPECT_EQ(refusal([&] {
               quantize_rowwise_and_columnwise_transpose(context, in, out, rows, out, cols);
             }),
             "quantize_rowwise_and_columnwise_transpose: q_t is [2,3]; it must be [K,N] = [3,2]");
-  EXPECT_EQ(refusal([&] { quantize_global_and_transpose(context, in, out_t, out_t, one); }),
-            "quantize_global_and_transpose: q is [3,2]; it must be [N,K] = [2,3]");
   EXPECT_EQ(refusal([&] {
               std::array<float, 6> y{};
               dequantize_rowwise(context, out, rows, MatrixView<float>(y.data(), 3, 2));
             }),
             "dequantize_rowwise: x is [3,2]; it must be [M,K] = [2,3]");
-  EXPECT_EQ(refusal([&] { cast_to_int8(context, in, out_t); }),
-            "cast_to_int8: q is [3,2]; it must be [M,K] = [2,3]");
 }
 
 TEST_F(Validation, Spans) {
@@ -132,12 +114,8 @@ TEST_F(Validation, Spans) {
             "quantize_rowwise: absmax holds 3 floats; it must hold M = 2");
   EXPECT_EQ(refusal([&] { quantize_rowwise_column_sums(context, in, out, rows, rows); }),
             "quantize_rowwise_column_sums: column_sums holds 2 floats; it must hold N = 3");
-  EXPECT_EQ(refusal([&] { column_sums(context, in, rows); }),
-            "column_sums: sums holds 2 floats; it must hold N = 3");
   EXPECT_EQ(refusal([&] { quantize_columnwise_transpose(context, in, out_t, rows); }),
             "quantize_columnwise_transpose: absmax holds 2 floats; it must hold K = 3");
-  EXPECT_EQ(refusal([&] { quantize_global(context, in, out, {}); }),
-            "quantize_global: absmax holds 0 floats; it must hold one scale = 1");
   EXPECT_EQ(refusal([&] { quantize_global_and_transpose(context, in, out, out_t, rows); }),
             "quantize_global_and_transpose: absmax holds 2 floats; it must hold one scale = 1");
   EXPECT_EQ(refusal([&] {
