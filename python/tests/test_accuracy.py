@@ -38,7 +38,7 @@ class AgainstOperations(TensorCase):
                     self.equal(y, ops.gemm_dequantize(q, codes, rows, scales, its_bias, dtype))
                     want = ops.gemm_dequantize(of_g, across, rows_of_g, scales_across, None, dtype)
                     self.equal(dx, want)
-                    # dW and db are sums of m terms in floating point, with about as many roundings.
+                    # dW and db are sums of m terms in floating point, each with about m roundings.
                     bound = m * torch.finfo(dtype).eps
                     self.assertLessEqual(relative_error(dw, g.double().t() @ x.double()), bound)
                     self.assertEqual((dw.dtype, len(db)), (dtype, bias))
@@ -49,7 +49,7 @@ class AgainstOperations(TensorCase):
     def test_modes_in_floating_point(self):
         for dtype, (m, k, n) in itertools.product(DTYPES, SHAPES):
             x, g = torch.randn(m, k).to(dtype), torch.randn(m, n).to(dtype)
-            # A sum of k products has about as many roundings. Mode auto may choose int8.
+            # A sum of k products has about k roundings. Mode auto may choose int8.
             eps = torch.finfo(dtype).eps
             for mode, share_of_y, share_of_dx in (("standard", k * eps, n * eps), ("auto", 0.03, 0.03)):
                 layer = sb.SwitchBackLinear(k, n, dtype=dtype, mode=mode)

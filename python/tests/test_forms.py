@@ -58,7 +58,7 @@ class Conv(TensorCase):
         self.assertEqual(dw.stride(), conv.weight.stride())
         self.equal(db, want_db)
         if conv.mode == "standard":
-            # Sums of at most 32 products in two orders, each with as many roundings.
+            # Sums of at most 32 products in two orders, each with at most 32 roundings.
             self.assertLess(relative_error(y, want_y), 64 * 2.0**-24)
             self.assertLess(relative_error(dx, want_dx), 64 * 2.0**-24)
         else:

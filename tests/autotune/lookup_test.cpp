@@ -88,10 +88,10 @@ class TunerMemory : public testing::Test {
  protected:
   TunerMemory() : context({"cpu", 1, ""}), machine(machine_of(context.state())) {}
 
-  [[nodiscard]] std::shared_ptr<Tuner> open(bool near = false) const {
+  [[nodiscard]] std::shared_ptr<switchback::Tuner> open(bool near = false) const {
     TunerOptions options = test::tuner_options_in(directory);
     options.near_shapes = near;
-    return Tuner::open(context, options);
+    return switchback::Tuner::open(context, options);
   }
   [[nodiscard]] ConfigQuery problem(std::int64_t i) const {
     quant::Problem p;
@@ -119,7 +119,7 @@ class TunerMemory : public testing::Test {
   void fill(std::int64_t count, std::int64_t step) const {
     put_into(cache_file(directory.path(), machine_name(machine)), winners(count, step));
   }
-  [[nodiscard]] bool find(const Tuner& tuner, std::int64_t i) const {
+  [[nodiscard]] bool find(const switchback::Tuner& tuner, std::int64_t i) const {
     ConfigChoice choice;
     return tuner.state().find(problem(i), context.state(), choice);
   }

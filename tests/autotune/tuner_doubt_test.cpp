@@ -16,7 +16,7 @@ namespace {
 
 using autotune::Entry;
 
-TEST_F(TunerTest, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
+TEST_F(Tuner, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
   edit_winners(tuned_file(), [](Entry& e) { e = doubtful(e); });
   const auto tuner = open();
   for (const ConfigQuery& query : queries()) {
@@ -28,7 +28,7 @@ TEST_F(TunerTest, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
   EXPECT_TRUE(contains(tuner->warnings().front(), "in doubt"));
   TunerOptions near = options();
   near.near_shapes = true;
-  EXPECT_EQ(origins_of(*Tuner::open(context, near)).count(TuneOrigin::near_shape), 0u);
+  EXPECT_EQ(origins_of(*switchback::Tuner::open(context, near)).count(TuneOrigin::near_shape), 0u);
 
   // In the modes record, require and tune, a result in doubt counts as no result.
   const auto recording = attach("record");
@@ -61,7 +61,7 @@ TEST_F(TunerTest, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
 }
 
 // Simulates another program that takes the core away in every round: all results are in doubt.
-TEST_F(TunerTest, WhatOthersDisturbIsKeptInDoubt) {
+TEST_F(Tuner, WhatOthersDisturbIsKeptInDoubt) {
   std::int64_t preemptions = 0;
   measure::DisturbanceWatch disturbed({.preemptions = [&] { return preemptions += 1000; },
                                        .load = [] { return std::nullopt; },
@@ -95,7 +95,7 @@ TEST_F(TunerTest, WhatOthersDisturbIsKeptInDoubt) {
   EXPECT_EQ(tune(&disturbed).known, quiet.tuned);
 }
 
-TEST_F(TunerTest, AContextLooksUpByItselfAsTheEnvironmentSays) {
+TEST_F(Tuner, AContextLooksUpByItselfAsTheEnvironmentSays) {
   const Variable cache("SWITCHBACK_TUNE_CACHE", directory.path().string());
   const Variable system("SWITCHBACK_TUNE_SYSTEM", directory.path().string());
   EXPECT_EQ(context.state().config_source, nullptr);  // tests run with SWITCHBACK_TUNE=off
@@ -132,15 +132,15 @@ TEST_F(TunerTest, AContextLooksUpByItselfAsTheEnvironmentSays) {
   EXPECT_TRUE(contains(text, "mode 'sometimes' is not one of"));
 }
 
-// The system list is a file or a directory, and stands behind the cache.
-TEST_F(TunerTest, ASystemListIsUsedWhereTheCacheHasNothing) {
+// The system list is a file or a directory, and the cache comes first.
+TEST_F(Tuner, ASystemListIsUsedWhereTheCacheHasNothing) {
   const std::string file = directory / "list.jsonl";
   std::filesystem::rename(tuned_file(), file);
   TunerOptions with = options();
   with.system_directory.clear();
   const auto origins = [&](const std::string& place) {
     const Variable system("SWITCHBACK_TUNE_SYSTEM", place);
-    const auto tuner = Tuner::open(context, with);
+    const auto tuner = switchback::Tuner::open(context, with);
     EXPECT_EQ(tuner->warnings().empty(), std::filesystem::exists(place));
     if (!tuner->warnings().empty()) {
       EXPECT_TRUE(contains(tuner->warnings().front(), "SWITCHBACK_TUNE_SYSTEM = " + place));

@@ -75,7 +75,7 @@ inline void edit_winners(const std::string& file,
 }
 
 /// A context, and tuners whose cache is in a temporary directory.
-class TunerTest : public testing::Test {
+class Tuner : public testing::Test {
  protected:
   [[nodiscard]] TunerOptions options(std::string mode = "read") const {
     TunerOptions options = tuner_options_in(directory, std::move(mode));
@@ -83,11 +83,11 @@ class TunerTest : public testing::Test {
     options.validator = validate_program();
     return options;
   }
-  [[nodiscard]] std::shared_ptr<Tuner> open(std::string mode = "read") const {
-    return Tuner::open(context, options(std::move(mode)));
+  [[nodiscard]] std::shared_ptr<switchback::Tuner> open(std::string mode = "read") const {
+    return switchback::Tuner::open(context, options(std::move(mode)));
   }
   /// As open(); the tuner answers the context's look-ups.
-  [[nodiscard]] std::shared_ptr<Tuner> attach(std::string mode) {
+  [[nodiscard]] std::shared_ptr<switchback::Tuner> attach(std::string mode) {
     const auto tuner = open(std::move(mode));
     tuner->attach(context);
     return tuner;
@@ -102,7 +102,7 @@ class TunerTest : public testing::Test {
     return autotune::layer_queries(context, shape);
   }
   /// Where the tuner's answers to the queries of a layer of the test's shape come from.
-  [[nodiscard]] std::set<TuneOrigin> origins_of(const Tuner& tuner) {
+  [[nodiscard]] std::set<TuneOrigin> origins_of(const switchback::Tuner& tuner) {
     std::set<TuneOrigin> origins;
     for (const ConfigQuery& query : queries())
       origins.insert(tuner.state().look_up(query, context.state()).origin);

@@ -30,7 +30,7 @@ class Asked : public ConfigSource {
   mutable std::vector<ConfigQuery> queries;
 };
 
-TEST_F(TunerTest, TheQueriesOfAShapeAreThoseThatLayersAsk) {
+TEST_F(Tuner, TheQueriesOfAShapeAreThoseThatLayersAsk) {
   using autotune::Problems;
   std::vector<std::vector<ConfigQuery>> lists;
   for (const Problems problems : {Problems::layers, Problems::fields, Problems::all})
@@ -59,7 +59,7 @@ TEST_F(TunerTest, TheQueriesOfAShapeAreThoseThatLayersAsk) {
   expect_within(asked_in(all), lists.back());
 }
 
-TEST_F(TunerTest, WhatOneTunesAnotherFinds) {
+TEST_F(Tuner, WhatOneTunesAnotherFinds) {
   const auto tuner = open();
   TuneLimits limits = quick();
   limits.budget_per_key_s = 600;  // enough even if other processes use the cores for long
@@ -91,7 +91,7 @@ TEST_F(TunerTest, WhatOneTunesAnotherFinds) {
   EXPECT_EQ(other->warnings(), std::vector<std::string>());
 }
 
-TEST_F(TunerTest, MeasuresOnlyWhatIsNotKnown) {
+TEST_F(Tuner, MeasuresOnlyWhatIsNotKnown) {
   TuneLimits limits;
   limits.max_candidates = 1;  // there is no budget per problem, so no search is cut short
   const TuneShape small{3, 16, 16, DType::f32, false};
@@ -111,7 +111,7 @@ TEST_F(TunerTest, MeasuresOnlyWhatIsNotKnown) {
 
 // Shapes that do not fit into this machine's memory are named in warnings, and no time is spent on
 // them.
-TEST_F(TunerTest, WhatDoesNotFitIntoMemoryIsNamed) {
+TEST_F(Tuner, WhatDoesNotFitIntoMemoryIsNamed) {
   const auto tuner = open();
   TuneLimits limits;
   limits.max_candidates = 1;
@@ -125,7 +125,7 @@ TEST_F(TunerTest, WhatDoesNotFitIntoMemoryIsNamed) {
   }
 }
 
-TEST_F(TunerTest, ProgressEndsItAndWhatWasMeasuredStays) {
+TEST_F(Tuner, ProgressEndsItAndWhatWasMeasuredStays) {
   int done = 0;
   open()->tune(context, {shape}, quick(), [&](const TuneSummary&) { return ++done < 5; });
   EXPECT_EQ(done, 5);
@@ -136,7 +136,7 @@ TEST_F(TunerTest, ProgressEndsItAndWhatWasMeasuredStays) {
   EXPECT_EQ(known, 5);
 }
 
-TEST_F(TunerTest, RecordsWhatIsMissingOnce) {
+TEST_F(Tuner, RecordsWhatIsMissingOnce) {
   const auto tuner = attach("record");
   for (int i = 0; i < 3; ++i)
     use_layer(context, Mode::rowwise);
@@ -159,17 +159,17 @@ TEST_F(TunerTest, RecordsWhatIsMissingOnce) {
   EXPECT_GT(tuner->counters().misses, static_cast<std::int64_t>(keys.size()));
 }
 
-TEST_F(TunerTest, RequireFailsOnAMissAndChangesNothing) {
+TEST_F(Tuner, RequireFailsOnAMissAndChangesNothing) {
   open("require")->attach(context);
   const std::string text = failure(Status::unsupported, [&] { use_layer(context, Mode::rowwise); });
   EXPECT_TRUE(contains(text, "is not in the cache, and the tuner's mode is require"));
   gemm_s8s8s32(context, {});  // empty: it looks nothing up, so it does not throw
 }
 
-TEST_F(TunerTest, MeasuresWhatItMeetsInModeTune) {
+TEST_F(Tuner, MeasuresWhatItMeetsInModeTune) {
   TunerOptions with = options("tune");
   with.budget_per_key_s = 0.05;
-  const auto tuner = Tuner::open(context, with);
+  const auto tuner = switchback::Tuner::open(context, with);
   tuner->attach(context);
   use_layer(context, Mode::automatic);
   use_layer(context, Mode::rowwise);
@@ -181,13 +181,13 @@ TEST_F(TunerTest, MeasuresWhatItMeetsInModeTune) {
   EXPECT_GT(other->counters().hits, 10);
 }
 
-TEST_F(TunerTest, OffLooksNothingUp) {
+TEST_F(Tuner, OffLooksNothingUp) {
   const auto tuner = attach("off");
   EXPECT_EQ(context.state().config_source, nullptr);
   EXPECT_THROW(open("on"), Error);
 }
 
-TEST_F(TunerTest, EntriesThatDoNotHoldHereAreRefusedAloudOnce) {
+TEST_F(Tuner, EntriesThatDoNotHoldHereAreRefusedAloudOnce) {
   const std::string file = tuned_file();
   const auto refused_with = [&](const std::function<void(Entry&)>& edit, bool strict = false) {
     const std::string kept = directory / "kept";
@@ -197,7 +197,7 @@ TEST_F(TunerTest, EntriesThatDoNotHoldHereAreRefusedAloudOnce) {
     with.strict = strict;
     int told = 0;
     with.warn = [&](const std::string&) { ++told; };
-    const auto tuner = Tuner::open(context, with);
+    const auto tuner = switchback::Tuner::open(context, with);
     Context user(device_options());
     tuner->attach(user);
     for (int i = 0; i < 2; ++i)
@@ -226,12 +226,12 @@ TEST_F(TunerTest, EntriesThatDoNotHoldHereAreRefusedAloudOnce) {
   EXPECT_TRUE(contains(strict, "measured with 'another'"));
 }
 
-TEST_F(TunerTest, NearShapesStandInOnlyWhenAskedTo) {
+TEST_F(Tuner, NearShapesStandInOnlyWhenAskedTo) {
   open()->tune(context, {{100, inputs, outputs, DType::f32, false}}, quick());
   const auto origins = [&](bool near, std::int64_t m) {
     TunerOptions with = options();
     with.near_shapes = near;
-    const auto tuner = Tuner::open(context, with);
+    const auto tuner = switchback::Tuner::open(context, with);
     std::set<TuneOrigin> found;
     for (const ConfigQuery& query :
          autotune::layer_queries(context, {m, inputs, outputs, DType::f32, false}))
@@ -247,7 +247,7 @@ TEST_F(TunerTest, NearShapesStandInOnlyWhenAskedTo) {
   EXPECT_EQ(origins(true, 90), Origins{TuneOrigin::fallback});
 }
 
-TEST_F(TunerTest, ACacheThatCannotBeWrittenIsOneWarning) {
+TEST_F(Tuner, ACacheThatCannotBeWrittenIsOneWarning) {
   put(directory / "v1", "a file where a folder should be");
   const auto tuner = open();
   tuner->tune(context, {shape}, quick());
@@ -265,7 +265,7 @@ TEST_F(TunerTest, ACacheThatCannotBeWrittenIsOneWarning) {
   EXPECT_EQ(tuner->counters().misses, misses);
 }
 
-TEST_F(TunerTest, DamagedLinesAreNamedAndTheRestIsUsed) {
+TEST_F(Tuner, DamagedLinesAreNamedAndTheRestIsUsed) {
   const std::string file = tuned_file();
   const std::string text = content(file);
   put(file, "not an entry\n" + text + text.substr(0, 100));
@@ -279,7 +279,7 @@ TEST_F(TunerTest, DamagedLinesAreNamedAndTheRestIsUsed) {
 }
 
 // Several threads look up while one tunes: every answer is right, and no entry is lost or torn.
-TEST_F(TunerTest, ManyThreadsLookUpWhileOneTunes) {
+TEST_F(Tuner, ManyThreadsLookUpWhileOneTunes) {
   const auto tuner = open();
   const std::vector<ConfigQuery> asked = queries();
   std::atomic<bool> done = false;
@@ -306,7 +306,7 @@ TEST_F(TunerTest, ManyThreadsLookUpWhileOneTunes) {
 
 // While another process holds the lock of the record file, new entries wait in memory. They are
 // written together with the next ones.
-TEST_F(TunerTest, ALockOfAnotherProcessKeepsWhatIsRecorded) {
+TEST_F(Tuner, ALockOfAnotherProcessKeepsWhatIsRecorded) {
   const auto tuner = open("record");
   tuner->state().lock_wait.most = std::chrono::milliseconds(20);
   tuner->attach(context);
@@ -327,7 +327,7 @@ TEST_F(TunerTest, ALockOfAnotherProcessKeepsWhatIsRecorded) {
   EXPECT_GE(keys.size(), 7u);
 }
 
-TEST_F(TunerTest, WhatWaitsForALockIsCountedAsLostUntilItIsWritten) {
+TEST_F(Tuner, WhatWaitsForALockIsCountedAsLostUntilItIsWritten) {
   const auto tuner = open();
   tuner->state().lock_wait.most = std::chrono::milliseconds(20);
   HeldLock held(tuner->cache_file());
@@ -346,7 +346,7 @@ TEST_F(TunerTest, WhatWaitsForALockIsCountedAsLostUntilItIsWritten) {
   EXPECT_EQ(static_cast<std::int64_t>(stored.keys()), summary.keys);
 }
 
-TEST_F(TunerTest, ArgumentsAreChecked) {
+TEST_F(Tuner, ArgumentsAreChecked) {
   const auto tuner = open();
   const auto message_of = [&](const TuneShape& wrong, TuneLimits limits = {}) {
     return failure(Status::invalid_argument, [&] { tuner->tune(context, {wrong}, limits); });
@@ -359,7 +359,7 @@ TEST_F(TunerTest, ArgumentsAreChecked) {
   EXPECT_TRUE(contains(message_of(shape, {.budget_s = -1}), "budget_s = -1"));
   TunerOptions with = options();
   with.budget_per_key_s = 0;
-  EXPECT_THROW(Tuner::open(context, with), Error);
+  EXPECT_THROW(switchback::Tuner::open(context, with), Error);
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ TEST_F(CudaFused, ABiasOfTheOutputsTypeTakesNoKernelOfItsOwn) {
   args.absmax_a = product.absmax_a.span();
   args.absmax_b = product.absmax_b.span();
   args.engine = "fused";
-  // An error that somebody left is not the product's.
+  // An error of an earlier call is not the product's.
   ASSERT_EQ(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(this)),
             cudaErrorInvalidResourceHandle);
   const std::size_t without = kernels_of([&] { gemm(context, args); }).size();

@@ -177,8 +177,8 @@ TEST(GemmStandardConfig, QueriesTellProblemsApart) {
       EXPECT_FALSE(queries[i] == queries[j]) << i << "," << j;
 }
 
-// Numbers that are no configuration, and one that its engine refuses: the reference engine does not
-// support pack_b.
+// Numbers that are not a configuration, and one that its engine refuses: the reference engine does
+// not support pack_b.
 TEST(GemmStandardConfig, ChoicesThatCannotRunFallBackToTheDefault) {
   std::vector<ConfigChoice> choices = {
       floating::to_choice({floating::EngineId::reference, true, 0})};

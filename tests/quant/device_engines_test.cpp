@@ -66,7 +66,7 @@ class DeviceEngines : public ::testing::Test {
                        out.floats("absmax", x.rows()));
     });
   }
-  // Checks codes of blocks of rows, alone, beside codes of rows, and beside codes of scaled rows.
+  // Checks codes of blocks of rows, alone, with codes of rows, and with codes of scaled rows.
   void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {}) {
     SCOPED_TRACE(text_of(x) + " in blocks of " + std::to_string(block_rows));
     Floats scales(x.cols(), layout.misalignment_bytes);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -60,15 +61,16 @@ class Matrix {
 
   /// Whether every byte outside the matrix's elements still holds the pattern.
   [[nodiscard]] ::testing::AssertionResult guards_intact() const {
-    const std::int64_t row_bytes = stride_ * size;
-    for (std::size_t i = 0; i < bytes_.size(); ++i) {
-      const std::int64_t at = static_cast<std::int64_t>(i) - offset_;
-      const bool inside = at >= 0 && rows_ > 0 && row_bytes > 0 && at / row_bytes < rows_ &&
-                          at % row_bytes < cols_ * size;
-      if (!inside && bytes_[i] != pattern)
+    auto begin = bytes_.begin();  // of the bytes before row r, or after the last one
+    for (std::int64_t r = 0; r <= rows_; ++r) {
+      const auto end = r < rows_ ? bytes_.begin() + offset_ + r * stride_ * size : bytes_.end();
+      const auto written = std::find_if(begin, end, [](auto byte) { return byte != pattern; });
+      if (written != end)
         return ::testing::AssertionFailure()
-               << "byte " << at << " relative to the first element was written; matrix is ["
-               << rows_ << "," << cols_ << "] stride " << stride_;
+               << "byte " << written - bytes_.begin() - offset_
+               << " relative to the first element was written; matrix is [" << rows_ << "," << cols_
+               << "] stride " << stride_;
+      if (r < rows_) begin = end + cols_ * size;
     }
     return ::testing::AssertionSuccess();
   }

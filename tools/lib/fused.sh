@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The kernels that are built on CUTLASS: where CUTLASS comes from, and the assembler's report on them.
+# The kernels that are built on CUTLASS: where CUTLASS comes from, and how they are built and tested.
 # Sourced after common.sh.
 # shellcheck shell=sh
 
@@ -42,13 +42,11 @@ obtain_cutlass() {
   fi
 }
 
-# Builds the kernels that need CUTLASS. All are compiled again, so that the log covers all of them.
+# Builds the kernels that need CUTLASS. A warning is an error, and the assembler warns of registers in memory.
 build_fused() {
   SWITCHBACK_CUTLASS_DIR=$(cutlass_place)
   export SWITCHBACK_CUTLASS_DIR
-  rm -rf build/fused/src/gemm/CMakeFiles/switchback_gemm_fused_*.dir
   build fused "$1" --target switchback_gemm_fused
-  check_kernels build/fused/build.log
 }
 
 # Runs the CUTLASS kernels for compute capability 8.x on the emulated device, in the existing test
@@ -72,28 +70,4 @@ test_fused() {
   logged "build/$1/configure_fused.log" cmake -S . -B "build/$1" -DSWITCHBACK_CUTLASS=AUTO \
     -DSWITCHBACK_CUTLASS_DIR=
   return "$test_status"
-}
-
-# check_kernels LOG: prints the output of ptxas -v for each kernel of a build as a table. Fails if a
-# kernel spills registers or if there are no kernels.
-check_kernels() {
-  awk '
-    /^\[[0-9]+\/[0-9]+\] Building CUDA object/ { n = split($NF, path, "/"); file = path[n] }
-    /Compiling entry function/ { split($0, quoted, "\047"); architecture = quoted[4] }
-    / bytes stack frame, / { stack = $1; stores = $5; loads = $9 }
-    /: Used [0-9]+ registers/ {
-      match($0, /Used [0-9]+ registers/)
-      registers = substr($0, RSTART + 5, RLENGTH - 15)
-      key = sprintf("%-32s %-8s %4d registers, %d bytes of stack, %d spilled", file, architecture,
-                    registers, stack, stores + loads)
-      if (!(key in times)) order[++rows] = key
-      ++times[key]
-      ++kernels
-      if (stack + stores + loads > 0) ++bad
-    }
-    END {
-      for (i = 1; i <= rows; ++i) printf "%s (%d kernels)\n", order[i], times[order[i]]
-      printf "%d kernels, %d of them with registers in memory\n", kernels, bad
-      exit kernels == 0 || bad > 0
-    }' "$1"
 }
