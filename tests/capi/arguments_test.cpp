@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arguments that are possible in C but not with the C++ types: null pointers, and numbers that no
-// enum or flag has. Each is refused with its name, and nothing is written.
+// enum or flag has. Each is refused with its name, and nothing is written. And arguments of one
+// type that a mistake could swap.
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "capi/good_arguments.hpp"
+#include "support/device.hpp"
+#include "switchback/rounding.hpp"
 
 namespace switchback::test {
 namespace {
@@ -202,6 +207,27 @@ TEST_F(Arguments, NumbersOutsideOfStructsAreNamed) {
     expect_refused(call(), text, text);
   EXPECT_TRUE(infos == nullptr && count == 77 && mode == 7);
   EXPECT_TRUE(written() == before);
+}
+
+// The codes have the bits of the C++ interface, so the four numbers of the rounding are not
+// swapped.
+TEST_F(Arguments, StochasticRoundingTakesItsSeedStreamStepAndRow) {
+  constexpr std::int64_t cols = 256;
+  const switchback_matrix values = w.input(SWITCHBACK_F32, 1, cols);
+  std::vector<std::int8_t> codes(cols), want(cols);
+  float scale = 0, want_scale = 0;
+  switchback_quantize_args args = switchback_quantize_args_of(&values);
+  args.q = {codes.data(), SWITCHBACK_S8, 1, cols, cols};
+  args.absmax = &scale;
+  args.stochastic = 1;
+  args.rounding_seed = 2, args.rounding_stream = 3, args.rounding_step = 5, args.rounding_row0 = 7;
+  expect_ok(switchback_quantize(context, &args));
+  Context cpp(cpu_options());
+  quantize_rowwise_stochastic(cpp, {values.data, DType::f32, 1, cols, cols},
+                              {.seed = 2, .stream = 3, .step = 5, .row0 = 7},
+                              {want.data(), 1, cols, cols}, {&want_scale, 1});
+  EXPECT_EQ(codes, want);
+  EXPECT_EQ(scale, want_scale);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
@@ -94,6 +95,25 @@ TEST(ShortProducts, MoreThanTheCachesHold) {
   const std::size_t bytes = static_cast<std::size_t>(shape.n * shape.k) * sizeof(float);
   const std::size_t l2 = std::min(core::cpu_caches().l2_bytes, std::size_t{4} << 20);
   check(context, shape, std::vector<std::int64_t>(2 * l2 / bytes + 2, 2), 0);
+}
+
+// A value of an operand that is not finite affects only its row or its column of d.
+TEST(ShortProducts, NotFinite) {
+  Context context;
+  if (!floating::has_short_products(context.state())) GTEST_SKIP() << "no AVX-512";
+  constexpr std::int64_t n = 7;
+  constexpr std::int64_t k = 65;
+  std::vector<float> a(2 * n, 1.0f);
+  std::vector<float> b(2 * k, 1.0f);
+  a[3] = std::numeric_limits<float>::quiet_NaN();
+  b[64] = std::numeric_limits<float>::infinity();
+  std::vector<float> d(n * k);
+  const ShortProduct product = {a.data(), b.data(), d.data(), 2};
+  floating::run_short_products(context.state(), {.n = n, .k = k, .lda = n, .ldb = k, .ldd = k},
+                               {&product, 1});
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < k; ++j)
+      EXPECT_EQ(std::isfinite(d[static_cast<std::size_t>(i * k + j)]), i != 3 && j != 64);
 }
 
 }  // namespace

@@ -59,6 +59,8 @@ TEST(LinearRejections, OfOptions) {
        "codes over it (dX) could overflow",
        {.out_features = max_exact_k + 1}},
       {"groups = 0; it must be from 1 to 2^31 - 1", {.groups = 0}},
+      {"3 groups of 4611686018427387904 features are more than a 64-bit signed integer can count",
+       {.groups = 3, .in_features = std::int64_t{1} << 62, .mode = Mode::standard}},
       {"transposed_weight with 2 groups; only a layer without groups may have it",
        {.groups = 2, .transposed_weight = true}},
       {"dtype has dtype s8; it must be f32, f16 or bf16", {.dtype = DType::s8}},
