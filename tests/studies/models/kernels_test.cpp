@@ -89,13 +89,16 @@ TEST(ModelsGradient, Rope) {
   });
 }
 
+// Whether a sequence takes too long here. Accesses out of bounds happen at the edges of tiles.
+bool is_too_long(std::int64_t length) {
+  return length > 80 && under_address_sanitizer && on_emulated();
+}
+
 // Lengths around the tiles of every kernel (32, 64 and 256), around half of them and around the
 // vectors and rows of register tiles in them. The head widths are not multiples of a vector or of a
 // pair. Products of bf16 round the weights too, each to 2^-8 of itself and at random, so that sums
 // of weighted values err less than the rounding of a result.
 TEST(ModelsReference, Attention) {
-  // This build is too slow for long sequences. Accesses out of bounds happen at the edges of tiles.
-  const bool is_slow = under_address_sanitizer && on_emulated();
   for (const auto& [length, dim] : {std::pair<std::int64_t, std::int64_t>{1, 3},
                                     {2, 16},
                                     {7, 33},
@@ -110,7 +113,7 @@ TEST(ModelsReference, Attention) {
                                     {256, 8},
                                     {257, 31},
                                     {289, 32}}) {
-    if (length > 80 && is_slow) continue;
+    if (is_too_long(length)) continue;
     const AttentionShape shape{.batch = 2, .length = length, .heads = 2, .head_dim = dim};
     std::map<DType, std::pair<Values, Values>> wanted;  // the output and the gradient
     for_all_settings([&](const Setting& s) {
@@ -139,6 +142,7 @@ TEST(ModelsReference, AttentionReadsNoStaleScratch) {
     Context fresh(s.options);
     for (const auto& [length, dim] :
          {std::pair<std::int64_t, std::int64_t>{1, 3}, {33, 32}, {100, 40}, {289, 16}}) {
+      if (is_too_long(length)) continue;
       const AttentionShape shape{.batch = 1, .length = length, .heads = 3, .head_dim = dim};
       const AttentionRun spoiled(memory, s.dtype, shape, std::numeric_limits<double>::quiet_NaN());
       spoiled.forward(s.context.state());
