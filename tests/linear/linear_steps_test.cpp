@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of a layer with an activation, a rotation, dw in int8, stochastic rounding or operands of a
 // wider type: the results are those of the operations, done one by one, whatever was kept of x.
+#include <set>
 #include <utility>
 
 #include "linear/linear_support.hpp"
@@ -319,18 +320,17 @@ void check(Context& context, const LayerCase& c, const Features& f) {
   }
 }
 
-// The emulated device and sanitizers are slow, so there every third case runs. These have all
-// types.
+// The emulated device and sanitizers are slow, so there every third case runs, or every thirteenth
+// under ThreadSanitizer. These have all types, modes and features.
 TEST(LinearSteps, AreTheirOperationsWhateverIsKept) {
   Context context(device_options());
-  const std::size_t every = on_emulated() || sanitized ? 3 : 1;
+  const std::size_t every = under_thread_sanitizer ? 13 : on_emulated() || sanitized ? 3 : 1;
   std::size_t turn = 0;
   for (const Features& f : all_features())
     for (const Mode mode : all_modes)
       for (const DType dtype : float_types)
-        for (const DType gradients : {dtype, DType::f32}) {
-          const bool twice = gradients == dtype && dtype == DType::f32;
-          if (twice || !has(traits_of(mode), f) || (f.wide && dtype == DType::f32)) continue;
+        for (const DType gradients : std::set{dtype, DType::f32}) {
+          if (!has(traits_of(mode), f) || (f.wide && dtype == DType::f32)) continue;
           if (turn++ % every != 0) continue;
           LayerCase c =
               cut_case(mode, dtype, gradients, f.rotation == Rotation::hadamard_256 ? 512 : 48);
