@@ -100,7 +100,9 @@ class Scarce final : public MemorySource {
     live_ -= bytes;
     std::free(data);
   }
+  [[nodiscard]] bool pins() const override { return captures; }
   [[nodiscard]] std::size_t live() const noexcept { return live_; }
+  bool captures = false;
 
  private:
   std::size_t most_;
@@ -135,6 +137,22 @@ TEST(Workspace, WhatIsTooSmallIsGivenBackBeforeMoreIsAskedFor) {
   EXPECT_EQ(*kept, std::byte{7});
 }
 
+// A graph has the addresses of the memory that was taken while it was captured.
+TEST(Workspace, WhatWasTakenInACaptureIsNeverGivenBack) {
+  constexpr std::size_t mebi = std::size_t{1} << 20;
+  const auto source = std::make_shared<Scarce>(100 * mebi);
+  Workspace workspace(source);
+  std::size_t total = 0;
+  source->captures = true;
+  for (const std::int64_t mebis : {1, 4, 8}) {
+    Workspace::Frame frame(workspace);
+    EXPECT_NE(frame.take<std::byte>(mebis << 20), nullptr);
+    total += static_cast<std::size_t>(mebis) * mebi;
+    EXPECT_EQ(source->live(), total);
+    source->captures = false;
+  }
+}
+
 TEST(AlignedBuffer, GrowsInTheRoomItHad) {
   const auto source = std::make_shared<Scarce>(1000);
   AlignedBuffer buffer(source);
@@ -143,7 +161,7 @@ TEST(AlignedBuffer, GrowsInTheRoomItHad) {
   EXPECT_EQ(buffer.capacity_bytes(), 900u);
   EXPECT_EQ(source->live(), 900u);
   EXPECT_THROW(buffer.reserve(1001), Error);
-  EXPECT_EQ(buffer.capacity_bytes(), 0u) << "nobody is to find memory that is gone";
+  EXPECT_EQ(buffer.capacity_bytes(), 0u) << "memory that is gone must not be found";
   EXPECT_EQ(buffer.as<void>(), nullptr);
   buffer.reserve(10);
   EXPECT_NE(buffer.as<void>(), nullptr);
