@@ -43,6 +43,11 @@ class TensorCase(unittest.TestCase):
         self.assertEqual((got.dtype, got.shape), (want.dtype, want.shape), words)
         self.assertTrue(require_torch().equal(got, want), words)
 
+    def identical(self, got, want):
+        """Asserts that two lists of tensors are equal() and have the same strides."""
+        self.equal(got, want)
+        self.assertEqual([tensor.stride() for tensor in got], [tensor.stride() for tensor in want])
+
 
 def results_of(module, x, g, call=None):
     """Runs a module, or call(x), and its backward: returns y and the gradients of x and of each parameter.
@@ -51,7 +56,7 @@ def results_of(module, x, g, call=None):
     """
     module.zero_grad(set_to_none=True)
     x = x.detach().requires_grad_()
-    y = (call or module)(x)
+    y = module(x) if call is None else call(x)
     y.backward(g.to(y.dtype))
     results = [y.detach(), x.grad, *(parameter.grad for parameter in module.parameters())]
     module.zero_grad(set_to_none=True)

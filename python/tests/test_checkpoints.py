@@ -219,8 +219,8 @@ class Comfy(FileCase):
             ("up.comfy_quant says", {"up.weight": torch.ones(HIDDEN, 256)}),
             (r"must be \[N,K\]", {"up.weight": three_dimensions}),
         ]
-        for words, beside in refused:
-            made = {key: t for key, t in {**state, **beside}.items() if t is not None}
+        for words, changed in refused:
+            made = {key: t for key, t in {**state, **changed}.items() if t is not None}
             for strict in (True, False):
                 fresh = Model()
                 before = copy.deepcopy(fresh.state_dict())

@@ -101,10 +101,6 @@ class Compiled(TensorCase):
         torch.set_default_device(self.device)  # for layers and tensors that tests create
         self.addCleanup(torch.set_default_device, None)
 
-    def same(self, got, want):
-        self.equal(got, want)
-        self.assertEqual([tensor.stride() for tensor in got], [tensor.stride() for tensor in want])
-
     @contextlib.contextmanager
     def taken(self):
         """Records the names of the calls that the compiled code handles, in a list."""
@@ -142,7 +138,7 @@ class Compiled(TensorCase):
                     with self.taken() as taken:
                         got = calls_of(copy.deepcopy(layer), x, g)
                     with without_compiled():
-                        self.same(got, calls_of(twin, x, g))
+                        self.identical(got, calls_of(twin, x, g))
                     self.assertEqual(taken.count("forward"), 7)  # all forwards except the first
                     self.assertEqual(taken.count("backward"), 4)
 
@@ -154,13 +150,13 @@ class Compiled(TensorCase):
                 with without_compiled():
                     want = calls_of(copy.deepcopy(layer), x, g)
                 with self.taken() as taken:
-                    self.same(calls_of(layer, x, g), want)
+                    self.identical(calls_of(layer, x, g), want)
                 self.assertGreaterEqual(taken.count("forward_prepared"), 3)
                 self.assertGreaterEqual(taken.count("backward_prepared"), 3)
                 layer.half()  # changes the dtype of the bias, but not the codes
                 with without_compiled():
                     want = layer(x.half())
-                self.same([layer(x.half()), layer(x.half())], [want, want])
+                self.identical([layer(x.half()), layer(x.half())], [want, want])
 
     def test_what_goes_on_through_python(self):
         layer = sb.SwitchBackLinearVectorwise(K, N)
@@ -199,7 +195,7 @@ class Compiled(TensorCase):
                     both = "columns", "uneven rows"  # Python handles these, with a copy
                     self.assertEqual(one, name in both)
                 with without_compiled():
-                    self.same([call().detach()], [got])
+                    self.identical([call().detach()], [got])
 
     def test_wrong_operands_are_still_refused(self):
         layer = sb.SwitchBackLinearVectorwise(K, N)
@@ -264,11 +260,11 @@ class Compiled(TensorCase):
         called = "switchback_fingerprint" if on_cpu else "switchback_linear_weight_updated"
         with self.stand_ins({called: lambda *_: 7}), torch.no_grad():
             self.assertRaises(sb_errors.InternalError, layer, x)
-        self.same([layer(x).detach()], [want.detach()])
+        self.identical([layer(x).detach()], [want.detach()])
 
     def test_all_calls_in_any_order(self):
         """Both paths share a layer's state, so each pass may use another path than the last. They tell the
-        library of as many changes of the weight, and compute as many fingerprints."""
+        library of the same number of changes of the weight, and compute the same number of fingerprints."""
         x, g = torch.randn(4, K), torch.randn(4, N)
 
         def use_at_random(layer, path):
@@ -331,8 +327,8 @@ class Compiled(TensorCase):
         self.assertGreater(len(told[0]), 10)
         # Not assertEqual, which would look for the shortest difference of long lists for minutes.
         self.assertTrue(told[0] == told[1], f"{len(told[0])} calls, and {len(told[1])}")
-        self.same(outputs[0], outputs[1])
-        self.same(outputs[2], outputs[1])
+        self.identical(outputs[0], outputs[1])
+        self.identical(outputs[2], outputs[1])
 
     def test_another_device(self):
         with mock.patch.object(_context.context_for("cpu"), "device_index", 5):
@@ -343,7 +339,7 @@ class Compiled(TensorCase):
             y = layer(x)
             y.sum().backward()
         self.assertEqual(taken, [])
-        self.same([y.detach()], [want])
+        self.identical([y.detach()], [want])
 
     def test_codes_that_no_layer_holds(self):
         """linear_of_codes has the bits of its two operations, and leaves to Python what it cannot read."""
@@ -364,11 +360,11 @@ class Compiled(TensorCase):
                 want = ops.gemm_dequantize(of_x, codes, absmax_x, absmax, bias, out)
                 got = call(x, codes, absmax, bias, out, rotation, activation)
                 with self.subTest(dtype=dtype, rows=rows, bias=bias_type, rotation=rotation, out=out):
-                    self.same([got], [want.reshape(*rows, N)])
+                    self.identical([got], [want.reshape(*rows, N)])
         x, absmax, f32 = torch.randn(6, K), torch.rand(N), torch.float32
         apart = torch.randn(6, K + 5)[:, :K]
         want = call(apart.contiguous(), codes, absmax, None, f32)
-        self.same([call(apart, codes, absmax, None, f32)], [want])
+        self.identical([call(apart, codes, absmax, None, f32)], [want])
         wide = torch.randint(-127, 128, (N, K + 1), dtype=torch.int8)[:, :K]
         for left in (
             (x.t().contiguous().t(), codes, absmax, None),
@@ -424,7 +420,7 @@ class CompiledOnCuda(Compiled):
             torch.cuda.synchronize()
             self.assertEqual(taken, ["forward"])
             self.assertEqual(layer._layers.latest.context.stream, stream.cuda_stream or 1)
-            self.same([got.detach()], [want.detach()])
+            self.identical([got.detach()], [want.detach()])
 
     def test_another_device(self):
         layer = sb.SwitchBackLinearVectorwise(K, N)

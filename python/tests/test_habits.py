@@ -10,7 +10,7 @@ import warnings
 from unittest import mock
 
 from look_alikes import Conv1D
-from support import relative_error, require_torch, torch_at_least
+from support import TensorCase, relative_error, require_torch, torch_at_least
 
 torch = require_torch()
 
@@ -226,12 +226,12 @@ class Penalised(unittest.TestCase):
 NAMED = "in_features=16, out_features=8.*exclude"  # an error must name the layer, and what to do
 
 
-class Callers(unittest.TestCase):
+class Callers(TensorCase):
     """Features of torch that nn.Linear supports: layers compute them, or refuse them by an error that names
     the layer."""
 
     def setUp(self):
-        torch.manual_seed(0)
+        super().setUp()
         self.x = torch.randn(5, 16)
 
     def layers(self):
@@ -345,14 +345,10 @@ class Callers(unittest.TestCase):
                     self.assertTrue(torch.equal(one, part))
                 loss = sum((one * g).sum() for one, g in zip(y.unbind(), gradients))
                 got = torch.autograd.grad(loss, parts)
-                self.same(got, torch.autograd.grad(want, parts, gradients))
+                self.equal(got, torch.autograd.grad(want, parts, gradients))
                 # Y must have the ragged dimension of x, so that it can be added.
                 if layout is not torch.strided:
                     self.assertEqual((y + layer(x)).shape, y.shape)
-
-    def same(self, got, want):
-        for one, other in zip(got, want):
-            self.assertTrue(torch.equal(one, other))
 
 
 class Encoders(unittest.TestCase):

@@ -9,7 +9,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
-from support import relative_error, require_torch
+from support import TensorCase, relative_error, require_torch
 
 torch = require_torch()
 from torch import nn  # noqa: E402
@@ -58,15 +58,11 @@ def trained(model, x, gs, **autocast):
     return [y.detach() for y in ys], x.grad, {n: p.grad for n, p in model.named_parameters()}
 
 
-class FuseQkv(unittest.TestCase):
+class FuseQkv(TensorCase):
     def setUp(self):
-        torch.manual_seed(0)
+        super().setUp()
         self.x = torch.randn(2, 150, 64)
         self.gs = [torch.randn(2, 150, n) for n in (64, 32, 32)]
-
-    def same(self, first, second):
-        for a, b in zip(first, second):
-            self.assertTrue(torch.equal(a, b))
 
     def near(self, first, second, bound):
         for a, b in zip(first, second):
@@ -77,7 +73,7 @@ class FuseQkv(unittest.TestCase):
             got = trained(joined, self.x, self.gs, enabled=autocast)
         want = trained(apart, self.x, self.gs, enabled=autocast)
         self.assertEqual(count.call_count, 1)
-        self.same(got[0], want[0])
+        self.equal(got[0], want[0])
         self.assertFalse(any(y._is_view() for y in got[0]))
         # dX sums products of codes that have one scale for a row of all three gradients. A code's error is
         # 1/254 of the row's largest element, and the sum of three separate products has the same number of
@@ -97,13 +93,13 @@ class FuseQkv(unittest.TestCase):
                     with self.subTest(mode=mode, autocast=autocast, **options):
                         got, want = self.check(*made(mode, **options), autocast)
                         if "dw" in options:
-                            self.same(got[2].values(), want[2].values())
+                            self.equal(list(got[2].values()), list(want[2].values()))
 
     def test_without_gradients(self):
         for mode in MODES:
             joined, apart = made(mode)
             with torch.no_grad(), counted(joined) as count:
-                self.same(joined.eval()(self.x), apart(self.x))
+                self.equal(joined.eval()(self.x), apart(self.x))
             self.assertEqual(count.call_count, 1)
 
     def test_steps_of_an_optimizer(self):
@@ -132,7 +128,7 @@ class FuseQkv(unittest.TestCase):
                 for model in (joined.train(mode), apart):
                     model(self.x)
                     change(model.get_parameter(part))
-                self.same(joined(self.x), apart(self.x))
+                self.equal(joined(self.x), apart(self.x))
 
     def test_input_that_changes_between_the_calls(self):
         joined, apart = made()
@@ -208,7 +204,7 @@ class FuseQkv(unittest.TestCase):
         memory = torch.randn(2, 20, 64)
         with counted(joined) as count:
             for _ in range(5):
-                self.same(joined(self.x, memory), apart(self.x, memory))
+                self.equal(joined(self.x, memory), apart(self.x, memory))
         self.assertLess(count.call_count, 5)
         joined.q_proj(self.x)
         self.assertIsNone(getattr(joined_of(joined)._local, "waiting", None))
@@ -255,7 +251,7 @@ class FuseQkv(unittest.TestCase):
                 x = self.x.clone().requires_grad_()
                 around(lambda x: sum(y.square().mean() for y in joined(x)), x).backward()
                 gradients.append([x.grad, *(p.grad for p in joined.parameters())])
-            self.same(*gradients)
+            self.equal(*gradients)
 
     def test_copies_pickles_and_moves(self):
         joined, apart = made()
@@ -264,13 +260,13 @@ class FuseQkv(unittest.TestCase):
         for model in (pickle.loads(pickle.dumps(joined)), copied):
             self.assertIsNot(joined_of(model), joined_of(joined))
             self.assertIs(joined_of(model).members[1], model.k_proj)
-            self.same(model(self.x), want)
-            self.same(sb.fuse_qkv(model)(self.x), want)
+            self.equal(model(self.x), want)
+            self.equal(sb.fuse_qkv(model)(self.x), want)
         with counted(copied) as count:
             copied(self.x)
         self.assertEqual(count.call_count, 1)
         joined, apart = (model.to(torch.bfloat16) for model in (joined, apart))
-        self.same(joined(self.x.bfloat16()), apart(self.x.bfloat16()))
+        self.equal(joined(self.x.bfloat16()), apart(self.x.bfloat16()))
         self.check(sb.fuse_qkv(joined.float()), apart.float(), False)
 
     def test_checkpoints(self):
@@ -280,14 +276,14 @@ class FuseQkv(unittest.TestCase):
         self.assertEqual(list(joined.state_dict()), list(state))
         for model in (joined, apart):
             model.load_state_dict(state)
-        self.same(joined(self.x), apart(self.x))
+        self.equal(joined(self.x), apart(self.x))
         self.assertIsNotNone(joined_of(joined).whole([m.weight for m in joined.children()]))
 
     def test_prepared(self):
         joined, apart = made()
         want = apart(self.x)
         sb.prepare_for_eval(joined)
-        self.same(joined(self.x), want)
+        self.equal(joined(self.x), want)
 
     def test_threads(self):
         joined, apart = made()
@@ -295,7 +291,7 @@ class FuseQkv(unittest.TestCase):
 
         def work(x, want):
             for _ in range(10):
-                self.same(joined(x), want)
+                self.equal(joined(x), want)
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(work, xs, map(apart, xs)))
@@ -305,7 +301,7 @@ class FuseQkv(unittest.TestCase):
         joined, apart = made()
         with counted(joined) as count:
             compiled = torch.compile(joined, fullgraph=True, backend="aot_eager")
-            self.same(compiled(self.x), apart(self.x))
+            self.equal(compiled(self.x), apart(self.x))
         self.assertEqual(count.call_count, 0)
 
     def test_which(self):

@@ -8,7 +8,7 @@ import unittest
 import weakref
 from unittest import mock
 
-from support import require_torch
+from support import TensorCase, require_torch, results_of
 
 torch = require_torch()
 
@@ -46,25 +46,11 @@ def compile_whole(call, **options):
     return torch.compile(call, fullgraph=True, backend="aot_eager", **options)
 
 
-def gradients_of(run, model, x, g):
-    model.zero_grad()
-    given = x.clone().requires_grad_()
-    y = run(given)
-    y.backward(g.to(y.dtype))
-    return [y.detach(), given.grad, *(p.grad.clone() for p in model.parameters())]
-
-
 @unittest.skipUnless(_tensors.HAS_OPERATORS, "torch.library.register_autograd is of torch 2.4")
-class Operators(unittest.TestCase):
+class Operators(TensorCase):
     def setUp(self):
-        torch.manual_seed(0)
+        super().setUp()
         torch._dynamo.reset()
-
-    def same(self, first, second):
-        self.assertEqual(len(first), len(second))
-        for place, (a, b) in enumerate(zip(first, second)):
-            self.assertEqual((a.dtype, a.stride()), (b.dtype, b.stride()), place)
-            self.assertTrue(torch.equal(a, b), f"result {place} differs")
 
 
 class Compiled(Operators):
@@ -76,12 +62,12 @@ class Compiled(Operators):
             x, g = torch.randn(3, 5, 24), torch.randn(3, 5, 7)
             for _ in range(2):
                 with self.subTest(model=model), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                    eager = gradients_of(model, model, x, g)
-                    self.same(eager, gradients_of(compiled, model, x, g))
+                    eager = results_of(model, x, g)
+                    self.identical(eager, results_of(model, x, g, compiled))
                     self.assertIs(eager[0].dtype, torch.bfloat16 if autocast else torch.float32)
                     self.assertIs(eager[2].dtype, torch.float32)
                     with torch.no_grad():
-                        self.same([model(x)], [compiled(x)])
+                        self.identical([model(x)], [compiled(x)])
                 with torch.no_grad():  # codes of the earlier weight must not be used
                     for parameter in model.parameters():
                         parameter.mul_(1.5)
@@ -94,12 +80,12 @@ class Compiled(Operators):
             for _ in range(3):
                 compiled(x)
             model.weight.data.normal_()
-            self.same([copy.deepcopy(model)(x)], [compiled(x)])
+            self.identical([copy.deepcopy(model)(x)], [compiled(x)])
             with sb.reuse_weight_codes():
                 compiled(x)
                 model.weight.data.normal_()
                 model.weight_updated()
-                self.same([copy.deepcopy(model)(x)], [compiled(x)])
+                self.identical([copy.deepcopy(model)(x)], [compiled(x)])
 
     def test_dynamic_shapes_compile_once(self):
         model = Net(sb.SwitchBackLinearVectorwise)
@@ -108,7 +94,7 @@ class Compiled(Operators):
         counted = torch.compile(model, fullgraph=True, dynamic=True, backend=counter)
         for rows in (2, 3, 9, 17):
             x, g = torch.randn(rows, 3, 24), torch.randn(rows, 3, 7)
-            self.same(gradients_of(model, model, x, g), gradients_of(compiled, model, x, g))
+            self.identical(results_of(model, x, g), results_of(model, x, g, compiled))
             counted(x)
         self.assertEqual(counter.frame_count, 1)
 
@@ -117,10 +103,10 @@ class Compiled(Operators):
         compiled = torch.compile(model.up, fullgraph=True)
         x, g = torch.randn(3, 24), torch.randn(3, 40)
         try:
-            results = gradients_of(compiled, model.up, x, g)
+            results = results_of(model.up, x, g, compiled)
         except torch._inductor.exc.InductorError as error:
             self.skipTest(f"inductor finds no compiler: {str(error).splitlines()[0]}")
-        self.same(gradients_of(model.up, model.up, x, g), results)
+        self.identical(results_of(model.up, x, g), results)
 
     def test_frozen_parts(self):
         for frozen in ("up.weight", "up.bias", "head.weight"):
@@ -131,7 +117,7 @@ class Compiled(Operators):
                 torch.autograd.grad(run(x).square().sum(), parameters)
                 for run in (model, compile_whole(model))
             )
-            self.same(*results)
+            self.identical(*results)
 
     def test_attention_experts_fragments_and_perceptrons(self):
         attention = nn.Sequential(nn.MultiheadAttention(16, 2, batch_first=True))
@@ -156,7 +142,7 @@ class Compiled(Operators):
                         y.square().sum().backward()
                     grads = [p.grad for p in module.parameters() if p.grad is not None]
                     results.append([y.detach(), *grads])
-                self.same(*results)
+                self.identical(*results)
 
     def test_conv1d_keeps_its_codes(self):
         made = []
@@ -171,9 +157,9 @@ class Compiled(Operators):
         x, g = torch.randn(3, 16), torch.randn(3, 24)
         with mock.patch.object(Layer, "__init__", counting):
             for _ in range(3):
-                self.same(gradients_of(layer, layer, x, g), gradients_of(compiled, layer, x, g))
+                self.identical(results_of(layer, x, g), results_of(layer, x, g, compiled))
                 with torch.no_grad():
-                    self.same([layer(x)], [compiled(x)])
+                    self.identical([layer(x)], [compiled(x)])
                     layer.weight.mul_(1.5)
         self.assertLessEqual(len(made), 4)  # one layer each for eager and compiled, forward and backward
 
@@ -189,15 +175,15 @@ class Compiled(Operators):
             return y, ops.gemm_dequantize(q, t.t(), a, c[:7]), z, ops.gemm_s8s8s32(q, codes), t
 
         bias = torch.randn(7)
-        self.same(product(x, w, bias), compile_whole(product)(x, w, bias))
+        self.identical(product(x, w, bias), compile_whole(product)(x, w, bias))
         given, g = x.clone().requires_grad_(), torch.randn(5, 16)
         gelu = compile_whole(lambda x: ops.activation_forward(x, "gelu_erf"))
         (dx,) = torch.autograd.grad(gelu(given), given, g)
-        self.same([ops.activation_backward(g, x, "gelu_erf")], [dx])
+        self.identical([ops.activation_backward(g, x, "gelu_erf")], [dx])
         rotated = compile_whole(lambda x: ops.rotate(x, 16))
-        self.same([ops.rotate(x, 16)], [rotated(x)])
+        self.identical([ops.rotate(x, 16)], [rotated(x)])
         (dx,) = torch.autograd.grad(rotated(given), given, g)
-        self.same([ops.rotate(g, 16)], [dx])
+        self.identical([ops.rotate(g, 16)], [dx])
 
 
 class Checked(Operators):
@@ -284,7 +270,7 @@ class Checked(Operators):
         with torch.autocast("cpu", torch.bfloat16):
             y = torch.ops.switchback.linear(x, w, None, "mode=rowwise")
         want = torch.ops.switchback.linear(x.bfloat16(), w, None, "mode=rowwise")
-        self.same([want], [y])
+        self.identical([want], [y])
 
     def test_no_gradient_of_codes(self):
         w = torch.randn(8, 16, requires_grad=True)
@@ -347,7 +333,7 @@ class Checked(Operators):
                             layer.load_state_dict(new.state_dict())
                         twin = sb.SwitchBackLinear(16, 8, mode="rowwise", dtype=dtype)
                         twin.load_state_dict(layer.state_dict())
-                        self.same([twin(x)], [use(layer).detach()])
+                        self.identical([twin(x)], [use(layer).detach()])
 
 
 class Exported(Operators):
@@ -369,7 +355,7 @@ class Exported(Operators):
                     for rows in (4, 9):
                         y = torch.randn(rows, 24)
                         with torch.no_grad():
-                            self.same([model(y)], [exported.module()(y)])
+                            self.identical([model(y)], [exported.module()(y)])
 
     def test_make_fx(self):
         from torch.fx.experimental.proxy_tensor import make_fx
@@ -379,7 +365,7 @@ class Exported(Operators):
         for mode in ("real", "fake", "symbolic"):
             traced = make_fx(model, tracing_mode=mode, _allow_non_fake_inputs=True)(x)
             self.assertIn("switchback.linear", traced.code)
-            self.same([model(x)], [traced(x)])
+            self.identical([model(x)], [traced(x)])
 
 
 class Transformed(Operators):
@@ -387,14 +373,14 @@ class Transformed(Operators):
         for kind in KINDS[:2]:
             layer = kind(16, 8).requires_grad_(False)
             x = torch.randn(3, 4, 16)
-            self.same([layer(x)], [torch.func.vmap(layer)(x)])
+            self.identical([layer(x)], [torch.func.vmap(layer)(x)])
             self.assertTrue(torch.equal(layer(x), torch.func.vmap(layer, 1, 1)(x)))
         stacked = torch.randn(3, 8, 16)
         call = torch.func.vmap(
             lambda w, x: torch.ops.switchback.linear(x, w, None, "mode=rowwise"), (0, None)
         )
         want = [torch.ops.switchback.linear(x[0], w, None, "mode=rowwise") for w in stacked]
-        self.same([torch.stack(want)], [call(stacked, x[0])])
+        self.identical([torch.stack(want)], [call(stacked, x[0])])
 
 
 if __name__ == "__main__":
