@@ -53,7 +53,7 @@ inline Result run_here(const std::vector<std::string>& arguments) {
   return {code, testing::internal::GetCapturedStdout(), err};
 }
 
-/// A test with a directory of its own that starts `switchback-bench` as a shell does.
+/// A test with its own directory that starts `switchback-bench` as a shell does.
 class ProgramTest : public testing::Test {
  protected:
   [[nodiscard]] std::filesystem::path in(const std::string& name) const {

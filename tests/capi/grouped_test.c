@@ -113,7 +113,7 @@ static void products(void) {
 static void products_write_columns(void) {
   enum { ROWS = 3 };
   static int8_t a[G * ROWS * K], b[G * N * K];
-  static int32_t plain[ROWS * N], beside[ROWS * G * N];
+  static int32_t plain[ROWS * N], strided[ROWS * G * N];
   for (int i = 0; i < G * ROWS * K; ++i)
     a[i] = (int8_t)(i * 37 % 255 - 127);
   for (int i = 0; i < G * N * K; ++i)
@@ -122,14 +122,14 @@ static void products_write_columns(void) {
   const switchback_gemm_args args = {.struct_size = sizeof(args),
                                      .a = s8(a, G * ROWS, K),
                                      .b = s8(b, G * N, K),
-                                     .d = matrix_of(beside, SWITCHBACK_S32, ROWS, G * N),
+                                     .d = matrix_of(strided, SWITCHBACK_S32, ROWS, G * N),
                                      .groups = &groups,
                                      .d_column_stride = N};
   CHECK_OK(switchback_gemm(context, &args));
   for (int group = 0; group < G; ++group) {
     ref_gemm_s8s8s32(a + group * ROWS * K, b + group * N * K, ROWS, N, K, plain);
     for (int r = 0; r < ROWS; ++r)
-      CHECK(memcmp(plain + r * N, beside + (r * G + group) * N, N * sizeof(int32_t)) == 0);
+      CHECK(memcmp(plain + r * N, strided + (r * G + group) * N, N * sizeof(int32_t)) == 0);
   }
 }
 

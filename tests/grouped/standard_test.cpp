@@ -36,12 +36,12 @@ void check(const SomeGroups& groups, const Case& c) {
   Random random(1);
   const Product product = c.product;
   const bool dw = product == Product::dw;
-  const std::int64_t n = c.n, k = c.k, beside = c.b_column_stride;
+  const std::int64_t n = c.n, k = c.k, column_stride = c.b_column_stride;
   Matrix<T> a(groups.slots, product == Product::y ? k : n, {2, 0});
-  Matrix<T> b(beside > 0 ? n
-              : dw       ? groups.slots
-                         : groups.count() * n,
-              beside > 0 ? (groups.count() - 1) * beside + k : k, {1, 0});
+  Matrix<T> b(column_stride > 0 ? n
+              : dw              ? groups.slots
+                                : groups.count() * n,
+              column_stride > 0 ? (groups.count() - 1) * column_stride + k : k, {1, 0});
   Matrix<float> biases(groups.count(), n, {3, 0});
   Matrix<T> d(dw ? groups.count() * n : groups.slots, product == Product::y ? n : k, {4, 0});
   fill_small_integers(a, random);
@@ -56,7 +56,8 @@ void check(const SomeGroups& groups, const Case& c) {
     const std::int64_t begin = groups.begins[static_cast<std::size_t>(g)];
     const std::int64_t end = begin + groups.counts[static_cast<std::size_t>(g)];
     const auto weight = [&](std::int64_t r, std::int64_t col) {
-      return beside > 0 ? b.get_float(r, g * beside + col) : b.get_float(g * n + r, col);
+      return column_stride > 0 ? b.get_float(r, g * column_stride + col)
+                               : b.get_float(g * n + r, col);
     };
     for (std::int64_t i = 0; i < n && dw; ++i)
       for (std::int64_t j = 0; j < k; ++j) {
@@ -84,7 +85,7 @@ void check(const SomeGroups& groups, const Case& c) {
     args.d = out.view();
     args.transpose_a = dw;
     args.transpose_b = product == Product::y;
-    args.b_column_stride = beside;
+    args.b_column_stride = column_stride;
     args.accumulate = c.accumulate;
     if (c.bias) args.bias = biases.view();
     grouped_gemm_standard(context, args);

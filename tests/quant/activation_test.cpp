@@ -163,16 +163,16 @@ void check(const Matrix<T>& x, const Matrix<T>& g, Layout layout = {}) {
           activation_forward_quantize(context, x.view(), activation, out.codes("q", rows, cols),
                                       out.floats("absmax", rows));
           activation_forward_quantize(
-              context, x.view(), activation, out.codes("q beside y", rows, cols),
-              out.floats("absmax beside y", rows), out.matrix<T>("y beside q", rows, cols));
+              context, x.view(), activation, out.codes("q with y", rows, cols),
+              out.floats("absmax with y", rows), out.matrix<T>("y with q", rows, cols));
           activation_backward_quantize(
-              context, g.view(), x.view(), activation, out.matrix<T>("dx beside q", rows, cols),
+              context, g.view(), x.view(), activation, out.matrix<T>("dx with q", rows, cols),
               out.codes("q of dx", rows, cols), out.floats("absmax of dx", rows));
           // The sums are added to 0.25.
           activation_backward_quantize(
-              context, g.view(), x.view(), activation, out.matrix<T>("dx beside sums", rows, cols),
-              out.codes("q of dx beside sums", rows, cols),
-              out.floats("absmax of dx beside sums", rows), out.floats("sums", cols, 0.25f), true);
+              context, g.view(), x.view(), activation, out.matrix<T>("dx with sums", rows, cols),
+              out.codes("q of dx with sums", rows, cols),
+              out.floats("absmax of dx with sums", rows), out.floats("sums", cols, 0.25f), true);
         });
     const Matrix<T>& y = want.at<T>("y");
     const Matrix<T>& dx = want.at<T>("dx");
@@ -184,18 +184,18 @@ void check(const Matrix<T>& x, const Matrix<T>& g, Layout layout = {}) {
           static_cast<float>(T(g.get_float(0, 0) * derivative(activation, x.get_float(0, 0)))));
     }
     Outputs pairs(layout);
-    for (const char* beside : {"", " beside y"})
-      quantize_rowwise(reference(), y.view(), pairs.codes(std::string("q") + beside, rows, cols),
-                       pairs.floats(std::string("absmax") + beside, rows));
+    for (const char* suffix : {"", " with y"})
+      quantize_rowwise(reference(), y.view(), pairs.codes(std::string("q") + suffix, rows, cols),
+                       pairs.floats(std::string("absmax") + suffix, rows));
     quantize_rowwise(reference(), dx.view(), pairs.codes("q of dx", rows, cols),
                      pairs.floats("absmax of dx", rows));
     quantize_rowwise_column_sums(
-        reference(), dx.view(), pairs.codes("q of dx beside sums", rows, cols),
-        pairs.floats("absmax of dx beside sums", rows), pairs.floats("sums", cols, 0.25f), true);
+        reference(), dx.view(), pairs.codes("q of dx with sums", rows, cols),
+        pairs.floats("absmax of dx with sums", rows), pairs.floats("sums", cols, 0.25f), true);
     expect_same(want, pairs);
-    EXPECT_TRUE(same_bits(want.at<T>("y beside q"), y));
-    for (const char* beside : {"dx beside q", "dx beside sums"})
-      EXPECT_TRUE(same_bits(want.at<T>(beside), dx)) << beside;
+    EXPECT_TRUE(same_bits(want.at<T>("y with q"), y));
+    for (const char* name : {"dx with q", "dx with sums"})
+      EXPECT_TRUE(same_bits(want.at<T>(name), dx)) << name;
     if (::testing::Test::HasFailure()) return;
   }
 }

@@ -81,15 +81,15 @@ class DeviceEngines : public ::testing::Test {
       quantize_rowwise_and_blockwise_transpose(
           context, x.view(), out.codes("q", x.rows(), x.cols()),
           out.floats("absmax of q", x.rows()), block_rows,
-          out.codes("q_t beside q", x.cols(), padded),
-          out.floats("absmax of q_t beside q", blocks * x.cols()));
+          out.codes("q_t with q", x.cols(), padded),
+          out.floats("absmax of q_t with q", blocks * x.cols()));
       quant::run(
           context.state(),
           {.x = x.view(),
            .q = {quant::Scales::per_row, out.codes("scaled q", x.rows(), x.cols()),
                  out.floats("absmax of scaled q", x.rows())},
-           .q_t = {quant::Scales::per_block, out.codes("q_t beside scaled q", x.cols(), padded),
-                   out.floats("absmax beside scaled q", blocks * x.cols()), block_rows},
+           .q_t = {quant::Scales::per_block, out.codes("q_t with scaled q", x.cols(), padded),
+                   out.floats("absmax with scaled q", blocks * x.cols()), block_rows},
            .column_scales = scales.span()});
     });
   }

@@ -19,9 +19,9 @@ void run_every_op(Context& context, const Matrix<T>& x, Outputs& out) {
                    out.floats("absmax of rowwise", rows));
   for (const bool accumulate : {false, true}) {
     const std::string how = accumulate ? ", accumulated" : "";
-    quantize_rowwise_column_sums(context, input, out.codes("rowwise beside sums" + how, rows, cols),
-                                 out.floats("absmax beside sums" + how, rows),
-                                 out.floats("sums beside rowwise" + how, cols), accumulate);
+    quantize_rowwise_column_sums(context, input, out.codes("rowwise with sums" + how, rows, cols),
+                                 out.floats("absmax with sums" + how, rows),
+                                 out.floats("sums with rowwise" + how, cols), accumulate);
     column_sums(context, input, out.floats("column sums" + how, cols), accumulate);
   }
   quantize_columnwise_transpose(context, input, out.codes("columnwise", cols, rows),
@@ -45,12 +45,12 @@ void run_every_op(Context& context, const Matrix<T>& x, Outputs& out) {
     quantize_blockwise_transpose(context, input, block_rows,
                                  out.codes("codes" + of_blocks, cols, padded),
                                  out.floats("absmax" + of_blocks, scales));
-    const auto sums = out.floats("sums beside codes" + of_blocks, block_rows == 128 ? cols : 0);
+    const auto sums = out.floats("sums with codes" + of_blocks, block_rows == 128 ? cols : 0);
     quantize_rowwise_and_blockwise_transpose(
-        context, input, out.codes("rowwise beside codes" + of_blocks, rows, cols),
-        out.floats("absmax of rowwise beside codes" + of_blocks, rows), block_rows,
-        out.codes("codes beside rowwise" + of_blocks, cols, padded),
-        out.floats("absmax beside rowwise" + of_blocks, scales), sums, true);
+        context, input, out.codes("rowwise with codes" + of_blocks, rows, cols),
+        out.floats("absmax of rowwise with codes" + of_blocks, rows), block_rows,
+        out.codes("codes with rowwise" + of_blocks, cols, padded),
+        out.floats("absmax with rowwise" + of_blocks, scales), sums, true);
   }
   cast_to_int8(context, input, out.codes("cast", rows, cols));
 }

@@ -18,19 +18,23 @@ inline std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-/// The gradient of f at x, by central differences. f is evaluated in f64, so h can be far above
-/// rounding.
+/// The derivative of f by x, which f reads, as a central difference. f is evaluated in f64, so h
+/// can be far above rounding. x keeps its value.
+inline double derivative(const std::function<double()>& f, double& x, double h = 1e-5) {
+  const double kept = x;
+  x = kept + h;
+  const double above = f();
+  x = kept - h;
+  const double below = f();
+  x = kept;
+  return (above - below) / (2 * h);
+}
+
+/// The gradient of f at x, by central differences.
 inline Values gradient(const std::function<double(const Values&)>& f, Values x, double h = 1e-5) {
   Values g(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const double kept = x[i];
-    x[i] = kept + h;
-    const double above = f(x);
-    x[i] = kept - h;
-    const double below = f(x);
-    x[i] = kept;
-    g[i] = (above - below) / (2 * h);
-  }
+  for (std::size_t i = 0; i < x.size(); ++i)
+    g[i] = derivative([&] { return f(x); }, x[i], h);
   return g;
 }
 

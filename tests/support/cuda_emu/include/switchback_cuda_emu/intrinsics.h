@@ -151,21 +151,22 @@ template <class T>
 T atomicExch(T* p, std::type_identity_t<T> v) {
   return __atomic_exchange_n(p, v, __ATOMIC_RELAXED);
 }
-template <class T>
-T atomicMax(T* p, std::type_identity_t<T> v) {
+// Replaces a value by choose(old value, v); returns the old value.
+template <class T, class Choose>
+T emulated_atomic_choice(T* p, T v, Choose choose) {
   T old = __atomic_load_n(p, __ATOMIC_RELAXED);
-  while (!__atomic_compare_exchange_n(p, &old, old < v ? v : old, false, __ATOMIC_RELAXED,
+  while (!__atomic_compare_exchange_n(p, &old, choose(old, v), false, __ATOMIC_RELAXED,
                                       __ATOMIC_RELAXED)) {
   }
   return old;
 }
 template <class T>
+T atomicMax(T* p, std::type_identity_t<T> v) {
+  return emulated_atomic_choice(p, v, [](T a, T b) { return a < b ? b : a; });
+}
+template <class T>
 T atomicMin(T* p, std::type_identity_t<T> v) {
-  T old = __atomic_load_n(p, __ATOMIC_RELAXED);
-  while (!__atomic_compare_exchange_n(p, &old, v < old ? v : old, false, __ATOMIC_RELAXED,
-                                      __ATOMIC_RELAXED)) {
-  }
-  return old;
+  return emulated_atomic_choice(p, v, [](T a, T b) { return b < a ? b : a; });
 }
 
 }  // namespace switchback_cuda_emu::names
