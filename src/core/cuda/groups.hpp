@@ -2,9 +2,7 @@
 // CUDA core: groups of slots (rows of a grouped result) as arguments of kernels (see groups.cuh).
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <string>
 
 #include "core/cuda/api.hpp"
 #include "switchback/groups.hpp"
@@ -20,9 +18,6 @@ inline constexpr int reported_arrays = 4;
 /// element as its position · 2^32 + the bits of its value; no_report: all elements are valid.
 using Report = unsigned long long;
 inline constexpr Report no_report = ~Report{0};
-
-/// Describes a report other than no_report as a message, such as "groups.ends[2] = 1; …".
-std::string describe(ReportedArray array, Report report);
 
 /// The groups of a grouped operation, and the number M of existing slots. The arrays are in device
 /// memory, at any address.

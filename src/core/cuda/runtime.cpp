@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/cuda/runtime.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/cuda/elementwise.hpp"
@@ -41,6 +45,32 @@ DeviceInfo describe_device(int index) {
 // Clears an error that is not reported, so that other code's cudaGetLastError does not return it.
 void forget(cudaError_t status) noexcept {
   if (status != cudaSuccess) (void)cudaGetLastError();
+}
+
+// Describes a report other than no_report as a message, such as "groups.ends[2] = 1; …".
+std::string describe(ReportedArray array, Report report) {
+  std::string_view name;
+  std::string_view rule;
+  switch (array) {
+    case ReportedArray::ends:
+      name = "groups.ends";
+      rule = "ends must not decrease, and must be from 0 to the number of slots M";
+      break;
+    case ReportedArray::used:
+      name = "groups.used";
+      rule = "it must be from 0 to groups.rows";
+      break;
+    case ReportedArray::index:
+      name = "x.index";
+      rule = "it must be from 0 to the last row of x";
+      break;
+    case ReportedArray::slots:
+      name = "slots";
+      rule = "it must be at most the last row of y (a negative value means no slot)";
+      break;
+  }
+  return fmt::format("{}[{}] = {}; {}", name, report >> 32,
+                     static_cast<std::int32_t>(static_cast<std::uint32_t>(report)), rule);
 }
 
 // A source of pinned host memory, which the device can access. The device could read managed memory

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: codes with a scale for each column of a block of rows, stored transposed, and the
 // codes of rows. One launch computes both and keeps the elements that it reads in registers.
-#include <algorithm>
-
 #include "quant/cuda/blocks.cuh"
 #include "quant/cuda/rowwise.cuh"
 #include "quant/cuda/rowwise_scaled.cuh"

@@ -3,13 +3,17 @@
 // empty; scratch is aligned, everything else may be at any address.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/cuda/api.hpp"
 #include "quant/proof.hpp"
 #include "switchback/matrix.hpp"
-#include "switchback/rotation.hpp"
-#include "switchback/rounding.hpp"
+
+namespace switchback {
+enum class Rotation : std::int32_t;
+struct StochasticRounding;
+}  // namespace switchback
 
 namespace switchback::quant::cuda {
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: rows quantized by their own absmax, with and without the block sums of the columns.
-#include <algorithm>
-
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/rowwise.cuh"
 #include "quant/cuda/shapes.cuh"
