@@ -44,7 +44,7 @@ using measure::Data;
 constexpr std::array of_codes = {Data::normal, Data::outliers, Data::nonfinite};
 constexpr std::array of_floats = {Data::normal, Data::outliers, Data::zeros, Data::nonfinite};
 
-constexpr std::array all = {
+constexpr std::array all_operations = {
     Operation{&quant::tunable, make<quant::Problem>, problems<quant::trial_problems>,
               measure::data_kinds},
     Operation{&gemm_int8::tunable, make<gemm_int8::GemmProblem>,
@@ -77,17 +77,17 @@ constexpr core::Tunable unknown = no_operation();
 }  // namespace
 
 std::span<const Operation> operations() noexcept {
-  return all;
+  return all_operations;
 }
 
 const core::Tunable& tunable_of(ConfigOp op) noexcept {
-  for (const Operation& operation : all)
+  for (const Operation& operation : all_operations)
     if (operation.tunable->op == op) return *operation.tunable;
   return unknown;
 }
 
 const core::Tunable* find_tunable(std::string_view name) noexcept {
-  for (const Operation& operation : all)
+  for (const Operation& operation : all_operations)
     if (operation.tunable->name == name) return operation.tunable;
   return nullptr;
 }

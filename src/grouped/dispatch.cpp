@@ -29,8 +29,6 @@ namespace {
 using gemm_int8::GemmProblem;
 using gemm_int8::GroupLayout;
 
-constexpr std::string_view op = "grouped_gemm";
-
 // Describes the groups of a grouped product in its problem.
 void add_groups(const GroupedGemmArgs& args, GemmProblem& problem) {
   problem.layout = args.d_column_stride > 0   ? GroupLayout::columns
@@ -51,7 +49,7 @@ void multiply(ContextState& state, const GroupedGemmArgs& args) {
   product.operands.groups = args.groups;
   core::Workspace::Frame frame(state.workspace);
   product.operands.rows = rows_of(state, frame, args.groups);
-  gemm_int8::multiply(state, op, product, args.engine);
+  gemm_int8::multiply(state, "grouped_gemm", product, args.engine);
 }
 
 }  // namespace switchback::grouped

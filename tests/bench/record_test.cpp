@@ -24,7 +24,7 @@ Record example() {
   return record;
 }
 
-std::string message_of(const std::string& line) {
+std::string refusal_of(const std::string& line) {
   try {
     parse_record(line);
   } catch (const Error& error) {
@@ -87,12 +87,12 @@ TEST(Record, NumbersReadBackAsTheSameDouble) {
 
 TEST(Record, RefusesWhatIsNoRecord) {
   const std::string good = to_line(example());
-  EXPECT_EQ(message_of(good), "accepted");
-  EXPECT_EQ(message_of(good.substr(0, good.size() - 1)).find("not JSON"), 0u);
-  EXPECT_EQ(message_of("").find("not JSON"), 0u);
+  EXPECT_EQ(refusal_of(good), "accepted");
+  EXPECT_EQ(refusal_of(good.substr(0, good.size() - 1)).find("not JSON"), 0u);
+  EXPECT_EQ(refusal_of("").find("not JSON"), 0u);
   for (const char* text : {"[]", "3"})
-    EXPECT_EQ(message_of(text), "not a flat JSON object");
-  EXPECT_EQ(message_of("{}"), "no key 'repeat'; a record has 25 keys");
+    EXPECT_EQ(refusal_of(text), "not a flat JSON object");
+  EXPECT_EQ(refusal_of("{}"), "no key 'repeat'; a record has 25 keys");
   struct Change {
     const char *from, *to, *message;
   };
@@ -110,8 +110,8 @@ TEST(Record, RefusesWhatIsNoRecord) {
       {"\"standard_fwd\": 0.1", "\"standard_fwd\": 0.2", "time_standard is "},
       {"\"standard_fwd\": 0.1", "\"standard_fwd\": null", "time_standard is "}};
   for (const Change& change : changes)
-    EXPECT_EQ(message_of(replaced(good, change.from, change.to)).find(change.message), 0u)
-        << change.to << " " << message_of(replaced(good, change.from, change.to));
+    EXPECT_EQ(refusal_of(replaced(good, change.from, change.to)).find(change.message), 0u)
+        << change.to << " " << refusal_of(replaced(good, change.from, change.to));
 }
 
 // The oldest published record: it has 22 keys, without the times of the casts.
@@ -133,7 +133,7 @@ TEST(Record, OfTheFirstPublicationHasNoCasts) {
   EXPECT_FALSE(record.time(Field::cast_x));
   EXPECT_EQ(*record.time_global(), 0.944625586271286);
   // Records from which a run is resumed must have all keys.
-  EXPECT_EQ(message_of(without_casts), "key 20 is 'time_standard'; it must be 'cast_x'");
+  EXPECT_EQ(refusal_of(without_casts), "key 20 is 'time_standard'; it must be 'cast_x'");
   const std::string one_cast =
       replaced(without_casts, ", \"time_standard\"", ", \"cast_g\": 1.0, \"time_standard\"");
   EXPECT_THROW(parse_record(one_cast, RecordKeys::all_or_without_casts), Error);

@@ -11,7 +11,7 @@
 #include "cuda/grouped_support.hpp"
 #include "switchback/linear.hpp"
 
-namespace switchback::test {
+namespace switchback::test::captures {
 namespace {
 
 constexpr std::int64_t m = 33, n = 48, k = 37;
@@ -295,4 +295,4 @@ TEST_F(Cuda, TheContextsOwnStreamIsOrderedWithTheLegacyStream) {
 }
 
 }  // namespace
-}  // namespace switchback::test
+}  // namespace switchback::test::captures

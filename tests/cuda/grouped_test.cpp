@@ -9,7 +9,7 @@
 #include "switchback/grouped.hpp"
 #include "switchback/linear.hpp"
 
-namespace switchback::test {
+namespace switchback::test::grouped_on_device {
 namespace {
 
 using switchback_cuda_emu::calls;
@@ -426,4 +426,4 @@ TEST_F(Cuda, AFloatingProductOfGroupsTakesNoEngineByName) {
 }
 
 }  // namespace
-}  // namespace switchback::test
+}  // namespace switchback::test::grouped_on_device

@@ -8,7 +8,7 @@
 
 #include "cuda/cuda_support.hpp"
 
-namespace switchback::test {
+namespace switchback::test::out_of_memory {
 namespace {
 
 // A layer of this size needs several blocks of scratch memory, of 64 KiB and more.
@@ -131,4 +131,4 @@ TEST_F(Cuda, ASecondBackwardQueuesNoMoreThanTheFirst) {
 }
 
 }  // namespace
-}  // namespace switchback::test
+}  // namespace switchback::test::out_of_memory

@@ -36,7 +36,7 @@ using autotune::Entry;
 using gemm_int8::GemmConfig;
 using switchback_cuda_emu::options;
 
-gemm_int8::GemmProblem problem() {
+gemm_int8::GemmProblem tuned_problem() {
   gemm_int8::GemmProblem p;
   p.m = 32, p.n = 48;
   p.k = p.stride_a = p.stride_b = 64;
@@ -57,11 +57,11 @@ TunerOptions options_in(const TemporaryDirectory& directory, const char* mode = 
 // never wins.
 TEST_F(Cuda, TheTunerValidatesEveryAlgorithm) {
   Context context(emulated());
-  const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
+  const ConfigQuery query = gemm_int8::to_query(tuned_problem(), context.state());
   GemmConfig wrong;
-  for (const GemmConfig& config : gemm_int8::candidates(problem(), context.state()))
+  for (const GemmConfig& config : gemm_int8::candidates(tuned_problem(), context.state()))
     if (config.cublaslt.algorithm &&
-        !gemm_int8::needs_validation(problem(), config, context.state()))
+        !gemm_int8::needs_validation(tuned_problem(), config, context.state()))
       wrong = config;
   ASSERT_TRUE(wrong.cublaslt.algorithm.has_value());
   options().corrupt = pattern_of(*wrong.cublaslt.algorithm);
@@ -92,7 +92,7 @@ TEST_F(Cuda, TheTunerValidatesEveryAlgorithm) {
 TEST_F(Cuda, TheTunerValidatesEnginesWithoutInt32) {
   show_fused_products(true);
   Context context(emulated());
-  gemm_int8::GemmProblem p = problem();
+  gemm_int8::GemmProblem p = tuned_problem();
   p.m = 150, p.n = p.stride_d = 1024;  // more rows of sums than an eighth of the L2 cache holds
   p.k = p.stride_a = 16;
   p.packed_for = gemm_int8::EngineId::cublaslt;
@@ -149,7 +149,7 @@ class CudaValidator : public Cuda {
   static Known tune(const TunerOptions& options) {
     Context context(emulated());
     const auto tuner = Tuner::open(context, options);
-    gemm_int8::GemmProblem p = problem();
+    gemm_int8::GemmProblem p = tuned_problem();
     p.m = 150;
     autotune::SessionOptions session;
     session.effort = autotune::Effort::quick;
@@ -198,7 +198,7 @@ TEST_F(CudaValidator, WithoutAHelperTheyAreLeftOutAloud) {
 // A kernel that was validated for one problem is the default of other problems from then on. It is
 // not validated again on this kind of machine with this driver.
 TEST_F(CudaValidator, AValidatedKernelIsTheDefaultFromThenOn) {
-  gemm_int8::GemmProblem other = problem();
+  gemm_int8::GemmProblem other = tuned_problem();
   other.m = 1000, other.n = other.stride_d = 512;
   other.packed_for = gemm_int8::EngineId::cublaslt;
   other.stride_b = 0;
@@ -235,7 +235,7 @@ TEST_F(CudaValidator, AValidatedKernelIsTheDefaultFromThenOn) {
 TEST_F(CudaValidator, AKernelThatFailedLaterIsNoDefault) {
   Context context(emulated());
   const auto tuner = Tuner::open(context, options_in(directory));
-  gemm_int8::GemmProblem large = problem();
+  gemm_int8::GemmProblem large = tuned_problem();
   large.m = 1000, large.n = large.stride_d = 512;
   const auto query_of = [&](std::int64_t rows) {
     gemm_int8::GemmProblem p = large;
@@ -285,7 +285,7 @@ TEST_F(CudaValidator, KernelsAreValidatedBeforeProblems) {
         });
   };
   const auto default_of_groups = [&](gemm_int8::ScaleMode scale) {
-    gemm_int8::GemmProblem p = problem();
+    gemm_int8::GemmProblem p = tuned_problem();
     p.layout = gemm_int8::GroupLayout::packed;
     p.groups = 2;
     p.scale = scale;
@@ -407,7 +407,7 @@ TEST_F(Cuda, AnotherVersionOfTheLibraryIsAMiss) {
   options().cublaslt_version += 1;
   Context context(emulated());
   const auto tuner = Tuner::open(context, options_in(directory));
-  gemm_int8::GemmProblem packed = problem();
+  gemm_int8::GemmProblem packed = tuned_problem();
   packed.packed_for = gemm_int8::EngineId::cublaslt;
   packed.stride_b = 0;
   const auto answer =
@@ -424,7 +424,7 @@ TEST_F(Cuda, AnAlgorithmThatIsRefusedAtRunTimeIsTheDefaultAloud) {
   const TemporaryDirectory directory;
   Context context(emulated());
   const auto tuner = Tuner::open(context, options_in(directory));
-  gemm_int8::GemmProblem p = problem();
+  gemm_int8::GemmProblem p = tuned_problem();
   p.output = DType::s32;
   p.scale = gemm_int8::ScaleMode::none;
   const ConfigQuery query = gemm_int8::to_query(p, context.state());

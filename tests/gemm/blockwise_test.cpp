@@ -7,7 +7,6 @@
 #include <bit>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,9 +23,6 @@
 
 namespace switchback::test {
 namespace {
-
-constexpr float inf = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 // The rows and columns of d.
 struct Sides {

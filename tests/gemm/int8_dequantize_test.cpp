@@ -11,8 +11,6 @@
 namespace switchback::test {
 namespace {
 
-constexpr float inf = std::numeric_limits<float>::infinity();
-
 struct Scales {
   Vector<float> a;
   Vector<float> b;

@@ -14,7 +14,7 @@
 #include "quant/gelu.hpp"
 #include "switchback/fragmented_linear.hpp"
 
-namespace switchback::test {
+namespace switchback::test::fragmented {
 namespace {
 
 struct Shape {
@@ -597,4 +597,4 @@ TEST(LinearFragmentedRejection, NamesArgumentValueAndRule) {
 }
 
 }  // namespace
-}  // namespace switchback::test
+}  // namespace switchback::test::fragmented

@@ -23,8 +23,6 @@
 namespace switchback::test {
 namespace {
 
-constexpr float inf = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr std::array<Activation, 2> activations = {Activation::gelu_tanh, Activation::gelu_erf};
 
 // ---- GELU and its derivative
@@ -150,7 +148,7 @@ TEST(Gelu, NamesRoundTrip) {
 // Compares GELU forward and backward, alone and fused with quantization, with the reference, and
 // the fused operations with the pairs of operations that they replace.
 template <class T>
-void check(const Matrix<T>& x, const Matrix<T>& g, Layout layout = {}) {
+void check_activation(const Matrix<T>& x, const Matrix<T>& g, Layout layout = {}) {
   const std::int64_t rows = x.rows();
   const std::int64_t cols = x.cols();
   for (const Activation activation : activations) {
@@ -208,7 +206,7 @@ Matrix<T> normal(std::int64_t rows, std::int64_t cols, Layout layout = {}, float
 
 template <class T>
 void check_shape(std::int64_t rows, std::int64_t cols, Layout layout = {}) {
-  check(normal<T>(rows, cols, layout), normal<T>(rows, cols, layout, 0.01f, 77), layout);
+  check_activation(normal<T>(rows, cols, layout), normal<T>(rows, cols, layout, 0.01f, 77), layout);
 }
 
 template <class T>
@@ -249,7 +247,7 @@ TYPED_TEST(Activations, NonFiniteStaysVisible) {
     x.set(i, 20 * i + 3, special[i]);
     g.set(i + 2, 10 * i + 1, special[i]);
   }
-  check(x, g);
+  check_activation(x, g);
   for (const Activation activation : activations) {
     Floats absmax(8);
     Floats absmax_dx(8);
@@ -270,7 +268,7 @@ TYPED_TEST(Activations, NonFiniteStaysVisible) {
 
 // Checks each bit pattern of a 16-bit type as x, `times` times, with gradients of all sizes.
 template <class T>
-void every_pattern(std::int64_t times = 1) {
+void every_activation_pattern(std::int64_t times = 1) {
   Matrix<T> x(128 * times, 512);
   Matrix<T> g(128 * times, 512);
   Random random(5);
@@ -278,26 +276,26 @@ void every_pattern(std::int64_t times = 1) {
     x.set(i / 512, i % 512, T::from_bits(static_cast<std::uint16_t>(i)));
     g.set(i / 512, i % 512, T::from_bits(static_cast<std::uint16_t>(random.next())));
   }
-  check(x, g);
+  check_activation(x, g);
 }
 TEST(ActivationsF16, EveryPattern) {
-  every_pattern<half>();
+  every_activation_pattern<half>();
 }
 // The matrices are so large that the emulated device uses a table, and have rows for every kind of
 // thread block.
 TEST(ActivationsF16, LargeMatrices) {
   if (on_cpu()) GTEST_SKIP() << "CPUs have no such list";
-  every_pattern<half>(8);
+  every_activation_pattern<half>(8);
   check_shape<half>(130, 2056);
   check_shape<half>(17, 16384);
 }
 TEST(ActivationsBf16, EveryPattern) {
-  every_pattern<bfloat16>();
+  every_activation_pattern<bfloat16>();
 }
 // The matrix is larger than the caches, so that CPUs use non-temporal stores.
 TEST(ActivationsBf16, LargeMatrices) {
   if (!on_cpu()) GTEST_SKIP() << "devices have no such stores";
-  every_pattern<bfloat16>(20);
+  every_activation_pattern<bfloat16>(20);
 }
 
 // Values of x with every exponent, both signs, and few and many significand bits. Values on both
@@ -343,7 +341,7 @@ TEST(ActivationsF32, EveryExponentAndEveryBoundary) {
     x.set(i / cols, i % cols, values[place]);
     g.set(i / cols, i % cols, 1.0f);
   }
-  check(x, g);
+  check_activation(x, g);
 }
 
 // ---- Refused arguments

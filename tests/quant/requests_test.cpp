@@ -138,7 +138,7 @@ void run_reference(const Request& request) {
 
 // Compares requests in every Context with the reference, which makes all results in a single call.
 template <class X, class V>
-void check(Inputs<X, V>& in, const std::vector<Wanted>& combinations, Layout layout = {}) {
+void check_requests(Inputs<X, V>& in, const std::vector<Wanted>& combinations, Layout layout = {}) {
   for (const Wanted& wanted : combinations) {
     expect_bits_of_reference(describe(wanted), layout, [&](Context& context, Outputs& out) {
       const Request request = request_of(in, out, wanted);
@@ -153,7 +153,7 @@ void check(Inputs<X, V>& in, const std::vector<Wanted>& combinations, Layout lay
 
 TEST(RequestsEngines, EveryCombination) {
   Inputs<float, float> in(37, 45);
-  check(in, all_combinations());
+  check_requests(in, all_combinations());
 }
 
 // The quantized matrix v has another type than x: it is a gradient in f32.
@@ -162,9 +162,9 @@ TEST(RequestsEngines, EveryCombinationOfTwoTypes) {
   for (const Wanted& wanted : all_combinations())
     if (wanted.source == Source::gradient) combinations.push_back(wanted);
   Inputs<half, float> f16(21, 33);
-  check(f16, combinations);
+  check_requests(f16, combinations);
   Inputs<bfloat16, float> bf16(21, 33);
-  check(bf16, combinations);
+  check_requests(bf16, combinations);
 }
 
 TEST(RequestsEngines, EveryCombinationOfRotatedCodes) {
@@ -174,7 +174,7 @@ TEST(RequestsEngines, EveryCombinationOfRotatedCodes) {
     combinations.push_back(wanted);
   }
   Inputs<float, float> in(37, 48);
-  check(in, combinations);
+  check_requests(in, combinations);
 }
 
 // What a layer requests of a gradient: stochastic codes, column sums, and the gradient itself if it
@@ -186,7 +186,7 @@ TEST(RequestsEngines, StochasticCodes) {
     if (wanted.q == Scales::per_row && wanted.q_t == Scales::none) combinations.push_back(wanted);
   }
   Inputs<float, float> in(37, 45);
-  check(in, combinations);
+  check_requests(in, combinations);
 }
 
 // A layer with one int8 W for both products requests codes of the gradient after its columns were
@@ -202,7 +202,7 @@ TEST(RequestsEngines, ScaledCodes) {
       combinations.push_back(wanted);
   }
   Inputs<float, float> in(37, 45);
-  check(in, combinations);
+  check_requests(in, combinations);
 }
 
 template <class T>
@@ -217,10 +217,10 @@ TYPED_TEST(RequestsOfTypes, BothLayoutsAndColumnSums) {
       wanted.push_back({source, Scales::per_row, q_t, true, false});
   for (const auto& [rows, cols] : {Size{1, 1}, {129, 40}, {300, 272}, {0, 8}, {8, 0}, {0, 0}}) {
     Inputs<TypeParam, TypeParam> in(rows, cols);
-    check(in, wanted);
+    check_requests(in, wanted);
   }
   Inputs<TypeParam, TypeParam> in(70, 50, {3, 1});
-  check(in, wanted, {5, 1});
+  check_requests(in, wanted, {5, 1});
 }
 
 // Codes of rows with scaled columns: alone, with column sums, and rounded stochastically.
@@ -240,17 +240,17 @@ TYPED_TEST(RequestsOfTypes, ScaledCodes) {
                         {2, 16384}, {2, 16392}, {1, 16392}, {0, 8},    {0, 0}};
   for (const auto& [rows, cols] : sizes) {
     Inputs<TypeParam, TypeParam> in(rows, cols);
-    check(in, scaled_rows());
+    check_requests(in, scaled_rows());
   }
   Inputs<TypeParam, TypeParam> in(70, 50, {3, 1});
-  check(in, scaled_rows(), {5, 1});
+  check_requests(in, scaled_rows(), {5, 1});
 }
 
 // On a device, one or several warps compute the scales of such rows.
 TYPED_TEST(RequestsOfTypes, ScaledRowsOfSeveralWarps) {
   for (const auto& [rows, cols] : {Size{3, 520}, {41, 1032}, {6, 4096}}) {
     Inputs<TypeParam, TypeParam> in(rows, cols);
-    check(in, scaled_rows());
+    check_requests(in, scaled_rows());
   }
 }
 
@@ -270,7 +270,7 @@ TEST(RequestsEngines, UnusualScaledRows) {
     in.x.set(3, cols - 1, inf);  // times 0: NaN
     in.x.set(4, 68, std::numeric_limits<float>::quiet_NaN());
     in.x.set(5, 10, -inf);
-    check(in, scaled_rows());
+    check_requests(in, scaled_rows());
   }
 }
 

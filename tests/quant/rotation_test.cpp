@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -25,8 +24,6 @@
 namespace switchback::test {
 namespace {
 
-constexpr float inf = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 using quant::rotations;
 
 // ---- The reference engine
@@ -84,7 +81,7 @@ TEST(RotationReference, Names) {
 // Compares rotations, alone and fused with quantization, with the reference, and the fused
 // operation with the two that it replaces.
 template <class T>
-Outputs check(const Matrix<T>& x, Rotation rotation, Layout layout = {}) {
+Outputs check_rotation(const Matrix<T>& x, Rotation rotation, Layout layout = {}) {
   const std::int64_t rows = x.rows();
   const std::int64_t cols = x.cols();
   Outputs want = expect_bits_of_reference(
@@ -118,40 +115,40 @@ TYPED_TEST(RotationEngines, EdgesOfGroups) {
     const std::int64_t g = quant::group_of(rotation);
     for (const std::int64_t groups : {0, 1, 2, 3, 5})
       for (const std::int64_t rows : {0, 1, 2, 7})
-        check(normal_of_size<TypeParam>(rows, groups * g), rotation);
+        check_rotation(normal_of_size<TypeParam>(rows, groups * g), rotation);
   }
-  check(normal_of_size<TypeParam>(3, 17 * 16), Rotation::hadamard_16);
-  check(normal_of_size<TypeParam>(2, 33 * 64), Rotation::hadamard_64);
-  check(normal_of_size<TypeParam>(131, 48), Rotation::hadamard_16);
+  check_rotation(normal_of_size<TypeParam>(3, 17 * 16), Rotation::hadamard_16);
+  check_rotation(normal_of_size<TypeParam>(2, 33 * 64), Rotation::hadamard_64);
+  check_rotation(normal_of_size<TypeParam>(131, 48), Rotation::hadamard_16);
 }
 
 // With groups of 4, a row may end within a vector, or within the elements of a thread.
 TYPED_TEST(RotationEngines, RowsOfAnyNumberOfFours) {
   for (const std::int64_t cols : {12, 20, 24, 28, 36, 40, 60, 68, 92, 252, 260, 516}) {
     for (const std::int64_t rows : {1, 2, 7})
-      check(normal_of_size<TypeParam>(rows, cols), Rotation::hadamard_4);
+      check_rotation(normal_of_size<TypeParam>(rows, cols), Rotation::hadamard_4);
     for (const Layout layout : {Layout{1, 0}, Layout{4, 0}, Layout{0, 1}})
-      check(normal_of_size<TypeParam>(3, cols, layout), Rotation::hadamard_4, layout);
+      check_rotation(normal_of_size<TypeParam>(3, cols, layout), Rotation::hadamard_4, layout);
   }
 }
 
 TYPED_TEST(RotationEngines, StridesAndMisalignment) {
   for (const Rotation rotation : rotations)
     for (const Layout layout : {Layout{1, 0}, Layout{0, 1}, Layout{13, 3}, Layout{8, 4}})
-      check(normal_of_size<TypeParam>(5, 1024, layout), rotation, layout);
+      check_rotation(normal_of_size<TypeParam>(5, 1024, layout), rotation, layout);
 }
 
 TYPED_TEST(RotationEngines, LongRows) {
   // Rows that are longer than a thread block keeps in registers, and longer than one thread's
   // share.
   const std::int64_t cols = on_emulated() ? 17 * 1024 : 40 * 1024;
-  check(normal_of_size<TypeParam>(1, cols), Rotation::hadamard_1024);
-  check(normal_of_size<TypeParam>(2, cols), Rotation::hadamard_256);
+  check_rotation(normal_of_size<TypeParam>(1, cols), Rotation::hadamard_1024);
+  check_rotation(normal_of_size<TypeParam>(2, cols), Rotation::hadamard_256);
   for (const Rotation rotation : rotations)
-    check(normal_of_size<TypeParam>(1, 9 * 1024), rotation);
-  check(normal_of_size<TypeParam>(1, 8192 + 16), Rotation::hadamard_16);
-  check(normal_of_size<TypeParam>(2, 8192 + 4), Rotation::hadamard_4);
-  check(normal_of_size<TypeParam>(2, cols + 4), Rotation::hadamard_4);
+    check_rotation(normal_of_size<TypeParam>(1, 9 * 1024), rotation);
+  check_rotation(normal_of_size<TypeParam>(1, 8192 + 16), Rotation::hadamard_16);
+  check_rotation(normal_of_size<TypeParam>(2, 8192 + 4), Rotation::hadamard_4);
+  check_rotation(normal_of_size<TypeParam>(2, cols + 4), Rotation::hadamard_4);
 }
 
 // Matrices larger than a GPU's L2 cache, whose rows are whole multiples of 2048 elements or not.
@@ -207,7 +204,7 @@ TYPED_TEST(RotationEngines, NonFiniteAndZeroRows) {
       // The sums of this row overflow, in types that can.
       for (std::int64_t c = 0; c < 64; ++c)
         x.set(6, c, TypeParam(std::is_same_v<TypeParam, half> ? 65504.0f : 0x1.fep127f));
-      const Outputs out = check(x, rotation);
+      const Outputs out = check_rotation(x, rotation);
       for (const std::int64_t r : {2, 3, 4, 5})
         EXPECT_FALSE(std::isfinite(out.float_at("absmax", r))) << r;
       EXPECT_EQ(out.float_at("absmax", 0), 0.0f);
@@ -220,7 +217,7 @@ TYPED_TEST(RotationEngines, TinyAndHugeRows) {
   for (const Rotation rotation : rotations)
     for (const float scale :
          {0x1p-149f, 0x1p-140f, 0x1p-126f, 0x1p-119f, 0x1p-24f, 0x1p14f, 0x1p120f})
-      check(normal_of_size<TypeParam>(3, 1024, {}, scale), rotation);
+      check_rotation(normal_of_size<TypeParam>(3, 1024, {}, scale), rotation);
 }
 
 // By default only matrices that are too large for a test use non-temporal stores. Here a

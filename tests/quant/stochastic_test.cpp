@@ -97,7 +97,7 @@ void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {
   }
 }
 template <class T>
-void check(const Matrix<T>& x, Layout layout = {}) {
+void check_stochastic(const Matrix<T>& x, Layout layout = {}) {
   check_blocks(x, 0, layout);
 }
 
@@ -108,15 +108,15 @@ TYPED_TEST_SUITE(StochasticEngines, FloatTypes);
 TYPED_TEST(StochasticEngines, EdgesOfCountersAndVectors) {
   for (const std::int64_t cols : {0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 1000})
     for (const std::int64_t rows : {0, 1, 5})
-      check(normal_of_size<TypeParam>(rows, cols));
-  check(normal_of_size<TypeParam>(2, 9000));
+      check_stochastic(normal_of_size<TypeParam>(rows, cols));
+  check_stochastic(normal_of_size<TypeParam>(2, 9000));
   // The most columns that the registers of 256 and of 512 threads hold, and more than that.
   for (const std::int64_t cols : {4096, 4104, 16384, 16392})
-    check(normal_of_size<TypeParam>(3, cols));
-  check(normal_of_size<TypeParam>(33, 1000));
-  check(normal_of_size<TypeParam>(70, 24));
+    check_stochastic(normal_of_size<TypeParam>(3, cols));
+  check_stochastic(normal_of_size<TypeParam>(33, 1000));
+  check_stochastic(normal_of_size<TypeParam>(70, 24));
   for (const Layout layout : {Layout{1, 0}, Layout{0, 1}, Layout{13, 3}, Layout{8, 4}})
-    check(normal_of_size<TypeParam>(5, 136, layout), layout);
+    check_stochastic(normal_of_size<TypeParam>(5, 136, layout), layout);
 }
 
 TYPED_TEST(StochasticEngines, UnusualRows) {
@@ -125,9 +125,9 @@ TYPED_TEST(StochasticEngines, UnusualRows) {
     x.set(1, c, TypeParam(0.0f));
   x.set(2, 20, TypeParam(std::numeric_limits<float>::infinity()));
   x.set(3, 149, TypeParam(std::numeric_limits<float>::quiet_NaN()));
-  check(x);
+  check_stochastic(x);
   for (const float scale : {0x1p-149f, 0x1p-126f, 0x1p-119f, 0x1p120f})
-    check(normal_of_size<TypeParam>(3, 100, {}, scale));
+    check_stochastic(normal_of_size<TypeParam>(3, 100, {}, scale));
 }
 
 // For 16-bit elements the kernels compute the quotient by absmax as a product with its reciprocal
@@ -154,7 +154,7 @@ TYPED_TEST(StochasticEngines, QuotientsOfSignificands) {
       }
       x.set(r, r * step, TypeParam(absmax));
     }
-    check(x);
+    check_stochastic(x);
     Matrix<TypeParam> columns(x.cols(), (x.rows() + 7) / 8 * 8);
     for (std::int64_t r = 0; r < x.rows(); ++r)
       for (std::int64_t c = 0; c < x.cols(); ++c)

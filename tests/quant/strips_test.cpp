@@ -23,7 +23,7 @@ namespace {
 
 // The codes [cols, whole blocks] at an address `offset` bytes after a multiple of 64, the bytes
 // around them, and the scales of blocks. All of these are compared with the reference.
-struct Blocks {
+struct StripOutputs {
   static constexpr std::int8_t untouched = 99;
   static constexpr std::int64_t beside = 128;
   std::vector<std::int8_t> bytes;
@@ -32,7 +32,7 @@ struct Blocks {
   std::vector<float> absmax_rows;
   MatrixView<std::int8_t> q_t;
 
-  Blocks(std::int64_t rows, std::int64_t cols, std::int64_t block_rows, std::int64_t offset)
+  StripOutputs(std::int64_t rows, std::int64_t cols, std::int64_t block_rows, std::int64_t offset)
       : bytes(static_cast<std::size_t>(cols * whole_block_rows(rows, block_rows) + 2 * beside + 64),
               untouched),
         absmax(static_cast<std::size_t>(whole_block_rows(rows, block_rows) / block_rows * cols)),
@@ -56,7 +56,8 @@ struct Blocks {
 };
 
 template <class T>
-quant::Request request_of(const Matrix<T>& x, std::int64_t block_rows, bool rows_too, Blocks& to) {
+quant::Request request_of(const Matrix<T>& x, std::int64_t block_rows, bool rows_too,
+                          StripOutputs& to) {
   quant::Request request;
   request.x = ConstAnyMatrix(x.data(), dtype_of<T>, x.rows(), x.cols(), x.stride());
   request.q_t = {quant::Scales::per_block, to.q_t, to.absmax, block_rows};
@@ -66,9 +67,9 @@ quant::Request request_of(const Matrix<T>& x, std::int64_t block_rows, bool rows
 }
 
 template <class T>
-void check(const Matrix<T>& x, std::int64_t block_rows) {
+void check_strips(const Matrix<T>& x, std::int64_t block_rows) {
   for (const bool rows_too : {false, true}) {
-    Blocks want(x.rows(), x.cols(), block_rows, 0);
+    StripOutputs want(x.rows(), x.cols(), block_rows, 0);
     quant::reference::run(request_of(x, block_rows, rows_too, want));
     for (auto& [name, context] : contexts()) {
       quant::Problem problem;
@@ -86,7 +87,7 @@ void check(const Matrix<T>& x, std::int64_t block_rows) {
           for (const std::int64_t panel : {std::int64_t{64}, config.panel_cols}) {
             config.stream = stream;
             config.panel_cols = config.tile_cols = panel;
-            Blocks got(x.rows(), x.cols(), block_rows, offset);
+            StripOutputs got(x.rows(), x.cols(), block_rows, offset);
             quant::run(context.state(), problem, config, request_of(x, block_rows, rows_too, got));
             const std::string what = name + " " + text_of(x) + " blocks of " +
                                      std::to_string(block_rows) + " " + describe(config) +
@@ -107,16 +108,16 @@ TYPED_TEST(Strips, Edges) {
   // A strip has 16 or 32 columns. Kernels transpose 64 rows of it at a time, and read 16 or 8 rows.
   for (const std::int64_t rows : {1, 15, 16, 17, 64, 65, 127, 129})
     for (const std::int64_t cols : {1, 15, 17, 32, 33, 64, 97})
-      check(normal_of_size<TypeParam>(rows, cols), 128);
+      check_strips(normal_of_size<TypeParam>(rows, cols), 128);
   for (const auto& [rows, cols] : {Size{256, 48}, {257, 40}, {700, 71}, {1030, 33}})
-    check(normal_of_size<TypeParam>(rows, cols), rows > 1000 ? 1024 : 256);
+    check_strips(normal_of_size<TypeParam>(rows, cols), rows > 1000 ? 1024 : 256);
 }
 
 TYPED_TEST(Strips, StridesAndMisalignment) {
   for (const std::int64_t misalignment : {1, 2, 4})
-    check(normal_of_size<TypeParam>(200, 70, {11, misalignment}), 128);
-  check(normal_of_size<TypeParam>(270, 150, {2048 - 150, 0}),
-        128);  // all rows map to the same sets of a cache
+    check_strips(normal_of_size<TypeParam>(200, 70, {11, misalignment}), 128);
+  check_strips(normal_of_size<TypeParam>(270, 150, {2048 - 150, 0}),
+               128);  // all rows map to the same sets of a cache
 }
 
 TYPED_TEST(Strips, ColumnsOfEveryKind) {
@@ -140,7 +141,7 @@ TYPED_TEST(Strips, ColumnsOfEveryKind) {
     fill(8, [](std::int64_t r) { return static_cast<float>(r - 20) * 0x1p-24f; });
     fill(9, [](std::int64_t r) { return static_cast<float>(r - 60) * 0x1p118f; });
     fill(10, [](std::int64_t r) { return static_cast<float>(r % 2 == 0 ? 127 : -r) * 0.5f; });
-    check(x, 128);
+    check_strips(x, 128);
   }
 }
 
@@ -165,7 +166,7 @@ void every_significand(int binade, int exponents) {
       for (int n = 0; n < 126; ++n)
         x.set(129 + n, c, T(absmax * static_cast<float>(random.uniform() * 2.0 - 1.0)));
     }
-    check(x, 128);
+    check_strips(x, 128);
   }
 }
 TEST(StripsF16, EverySignificand) {

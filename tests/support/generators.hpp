@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: seeded random data, the same on every platform.
+// Test support: special values, and seeded random data, which is the same on every platform.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numbers>
 #include <type_traits>
 
 #include "support/matrix.hpp"
 
 namespace switchback::test {
+
+inline constexpr float inf = std::numeric_limits<float>::infinity();
+inline constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, seedable, the same everywhere.
 class Random {

@@ -8,13 +8,13 @@ namespace switchback_cuda_emu {
 
 namespace {
 
-bool valid(cudaEvent_t event) {
+bool exists(cudaEvent_t event) {
   return state().events.count(event) != 0;
 }
 
 cudaError_t record(cudaEvent_t event, cudaStream_t handle) {
   const cudaStream_t stream = resolve(handle);
-  if (stream == nullptr || !valid(event) || event->device != stream->device->id)
+  if (stream == nullptr || !exists(event) || event->device != stream->device->id)
     return cudaErrorInvalidResourceHandle;
   if (const cudaError_t error = check_legacy(stream)) return error;
   if (stream->capture != nullptr) {
@@ -38,7 +38,7 @@ cudaError_t record(cudaEvent_t event, cudaStream_t handle) {
 
 cudaError_t wait_for(cudaStream_t handle, cudaEvent_t event) {
   const cudaStream_t stream = resolve(handle);
-  if (stream == nullptr || !valid(event)) return cudaErrorInvalidResourceHandle;
+  if (stream == nullptr || !exists(event)) return cudaErrorInvalidResourceHandle;
   if (event->capture != nullptr) {
     const CapturePtr capture = event->capture;
     if (capture->ended) return cudaErrorCapturedEvent;
@@ -114,7 +114,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return call("cudaEventSynchronize", Safety::unsafe_in_capture, [&] {
-    if (!valid(event)) return cudaErrorInvalidResourceHandle;
+    if (!exists(event)) return cudaErrorInvalidResourceHandle;
     if (event->capture != nullptr) {
       invalidate(event->capture);
       return cudaErrorCapturedEvent;
@@ -127,7 +127,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   return call("cudaEventElapsedTime", Safety::always, [&] {
     if (milliseconds == nullptr) return cudaErrorInvalidValue;
-    if (!valid(start) || !valid(end)) return cudaErrorInvalidResourceHandle;
+    if (!exists(start) || !exists(end)) return cudaErrorInvalidResourceHandle;
     for (const cudaEvent_t event : {start, end}) {
       if (event->capture != nullptr) return cudaErrorCapturedEvent;
       if (event->recorded == nullptr || (event->flags & cudaEventDisableTiming) != 0)
