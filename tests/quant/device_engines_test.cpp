@@ -184,7 +184,6 @@ TYPED_TEST(DeviceEngines, BlocksOfRows) {
 }
 
 TYPED_TEST(DeviceEngines, UnusualBlocksOfRows) {
-  constexpr float inf = std::numeric_limits<float>::infinity();
   // The smallest positive number of each type.
   constexpr float smallest = std::is_same_v<TypeParam, half>       ? 0x1p-24f
                              : std::is_same_v<TypeParam, bfloat16> ? 0x1p-133f

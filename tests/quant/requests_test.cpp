@@ -257,7 +257,6 @@ TYPED_TEST(RequestsOfTypes, ScaledRowsOfSeveralWarps) {
 // If a scaled element overflows, it is an Inf, and its row has no codes. Other rows have NaN, zeros
 // and subnormals.
 TEST(RequestsEngines, UnusualScaledRows) {
-  constexpr float inf = std::numeric_limits<float>::infinity();
   for (const std::int64_t cols : {70, 272}) {
     Inputs<float, float> in(9, cols);
     in.column_scales.values.set(0, 3, 0x1p100f);

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -121,8 +120,6 @@ TYPED_TEST(Strips, StridesAndMisalignment) {
 }
 
 TYPED_TEST(Strips, ColumnsOfEveryKind) {
-  constexpr float inf = std::numeric_limits<float>::infinity();
-  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   // The special columns are in separate strips, and then adjacent.
   for (const std::int64_t step : {37, 1}) {
     Matrix<TypeParam> x = normal_of_size<TypeParam>(150, 37 * 12);
