@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/refusal.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {
@@ -54,13 +55,8 @@ TEST(Filter, MatchesByNumbersDirectionAndId) {
 }
 
 TEST(Filter, NamesWhatIsWrong) {
-  const auto message = [](const char* expression) -> std::string {
-    try {
-      Filter filter(expression);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
+  const auto message = [](const char* expression) {
+    return test::refusal([&] { const Filter filter(expression); });
   };
   EXPECT_EQ(message("dim<3"),
             "--filter 'dim<3': 'dim' is not one of batch_size, dim_in, dim_out, wm, switch");

@@ -11,6 +11,7 @@
 #include "bench/run/record.hpp"
 #include "bench/workload/record_file.hpp"
 #include "support/generators.hpp"
+#include "support/refusal.hpp"
 #include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
 
@@ -18,13 +19,7 @@ namespace switchback::bench {
 namespace {
 
 std::string message_of(const std::string& text) {
-  try {
-    parse_grid(text, "g.yaml");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal([&] { parse_grid(text, "g.yaml"); });
 }
 
 constexpr const char* head = "switchback_grid: 1\nname: t\n";

@@ -10,6 +10,7 @@
 
 #include "bench/workload/record_file.hpp"
 #include "support/generators.hpp"
+#include "support/refusal.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {
@@ -25,13 +26,7 @@ Record example() {
 }
 
 std::string refusal_of(const std::string& line) {
-  try {
-    parse_record(line);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal([&] { parse_record(line); });
 }
 
 std::string replaced(std::string line, const std::string& from, const std::string& to) {

@@ -10,6 +10,7 @@
 #include "core/device_table.hpp"
 #include "support/device_memory.hpp"
 #include "support/forked.hpp"
+#include "support/refusal.hpp"
 #include "switchback/context.hpp"
 #include "switchback/error.hpp"
 #include "switchback/quant.hpp"
@@ -18,13 +19,7 @@ namespace switchback {
 namespace {
 
 std::string message_of(const ContextOptions& options, Status status) {
-  try {
-    const Context context(options);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), status);
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal([&] { const Context context(options); }, status);
 }
 
 TEST(Context, DefaultsTakeTheWholeMachine) {

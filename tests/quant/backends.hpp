@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "quant/cpu/targets.hpp"
 #include "quant/outputs.hpp"
 #include "support/contexts.hpp"
+#include "support/refusal.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::test {
@@ -110,17 +110,6 @@ inline void configure(Context& context, const quant::Config& config) {
     ConfigChoice choice_;
   };
   context.set_config_source(std::make_shared<Fixed>(quant::to_choice(config)));
-}
-
-/// The message of the Error(invalid_argument) that a call throws; "accepted" if it does not.
-inline std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::invalid_argument);
-    return error.what();
-  }
-  return "accepted";
 }
 
 }  // namespace switchback::test
